@@ -166,7 +166,7 @@ class Bucket:
         folder, _, name_there = name.rpartition("/")
         listed = self._listed.get(folder)
         if listed and self._is_fresh(listed[0], now) and not (size := listed[1].get(name_there)):
-            return None if size is None else b""  # as the records of most tenants
+            return None if size is None else b""  # as the records of most tenants: no request for each
         fresh = self._seen[name] = self._read(name, cached, now)
         return fresh.content
 
@@ -280,6 +280,7 @@ def newest_manifest(table: Path) -> str:
         OSError: the table has no manifest, or uses an older naming scheme of the engine.
     """
     manifests = [name for name in os.listdir(f"{table}/_versions") if name.endswith(".manifest")]  # noqa: PTH208 a third of the time
+    # Names of one length sort by number, and these count down, so the first one is the newest.
     if not manifests or {*map(len, manifests)} != {MANIFEST_CHARS}:
         raise FileNotFoundError(f"{table} has no manifest of a newest version.")
     return min(manifests)
@@ -458,16 +459,15 @@ PARTS = (
 def for_owner(data: Path, *others: Path) -> Iterator[None]:
     """As root, give what the block makes in a data folder of another user to that user, even if it fails.
 
-    So is what it makes in `others`, which belong to the desk.
-    Until then a server of that user may read it: the mode lets everybody who may enter the data folder, where
-    that is nobody else.
+    The same goes for `others`, folders that belong to the desk. If nobody else may enter the data folder, a
+    server of that user can read what is new before the block ends.
     """
     owner = _owner_but_root(data)
     if owner is None:
         yield
         return
     began, umask = time.time() - CLOCK_STEP, os.umask(FOR_READERS)
-    if data.stat().st_mode & OTHERS:
+    if data.stat().st_mode & OTHERS:  # others may enter, so the mode would let them read, too
         os.umask(umask)
     try:
         yield

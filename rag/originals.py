@@ -72,6 +72,7 @@ def staleness(uri: str, name: str, ingested: FileState) -> Staleness | None:
     try:
         return None if state_of(path).same_as(ingested) else "changed"
     except (FileNotFoundError, NotADirectoryError):
+        # A missing file says little if its whole folder is missing: that may not be mounted here.
         inside = urlsplit(uri).fragment  # the path of a part within its file
         return (
             "gone"
@@ -137,7 +138,7 @@ class FileWatch:
             if source.file and source.name and source.uri.startswith("file:")
         }
         self._hanging = [thread for thread in self._hanging if thread.is_alive()]
-        if not files or len(self._hanging) >= MAX_HANGING:
+        if not files or len(self._hanging) >= MAX_HANGING:  # each hanging look holds a thread for good
             return {}
         return await to_thread.run_sync(self._look, files.values())
 
@@ -249,6 +250,7 @@ def dating(source: Source) -> Dating | None:
     if changed is None or changed.date() <= UNTOLD:
         return None
     ended = _dating_in(last, "text")
+    # The last change is only an upper limit for when the document was valid.
     day = min(changed.date(), source.ingested_at.date(), ended.last if ended else date.max)
     return Dating(day, day, "file", _version_in(name))
 
@@ -314,7 +316,7 @@ def expiry(
     if not keep_days:
         return stated
     changed = _changed_at(file) if file else None
-    since = min(date or changed or ingested_at, ingested_at)
+    since = min(date or changed or ingested_at, ingested_at)  # a future date would put the expiry off
     until = NEVER if keep_days > (NEVER - since).days else since + timedelta(days=keep_days)
     return until if stated is None else min(stated, until)
 
@@ -341,7 +343,7 @@ class Clock:
     def now(self) -> datetime:
         """The system's time, or what it would be now if it had not been set back since the first call."""
         wall, steady = self.wall(), self.steady()
-        if self._anchor is not None:
+        if self._anchor is not None:  # a steady clock goes on while the system's is set
             wall = max(wall, self._anchor[0] + steady - self._anchor[1])
         self._anchor = wall, steady
         return datetime.fromtimestamp(wall, UTC)

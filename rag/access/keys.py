@@ -94,7 +94,7 @@ def read_keys(file: Path) -> Keys:
     """
     try:
         with file.open("rb") as opened:
-            if os.name != "nt":
+            if os.name != "nt":  # of the opened file, which nobody can exchange any more
                 _check_private(file, os.fstat(opened.fileno()))
             return parsed_keys(opened.read(), str(file))
     except FileNotFoundError:
@@ -202,7 +202,7 @@ def holds_pass(home: Home, cookies: Iterable[str], now: datetime) -> bool:
     if not key:
         return False
     valid = [_signed(key, today - age) for age in range(VALID_DAYS + 1)]
-    presented = islice(cookie_values(cookies, _cookie(key)), MOST_PASSES)
+    presented = islice(cookie_values(cookies, _cookie(key)), MOST_PASSES)  # a header may hold thousands
     return any(are_equal(value, pass_) for value in presented for pass_ in valid)
 
 

@@ -156,6 +156,7 @@ def visible(principal: Principal, access: Access | None, case: LetterCase) -> bo
     if access is None:
         return False
     mine = entries_of(principal)
+    # Where letter case is in doubt, an allowed entry must match exactly, and a denied one needn't.
     allowed = access.visibility == "tenant" or bool(
         matching_entries(mine, access.allow, exact=case != "never")
     )
@@ -185,6 +186,7 @@ def narrower(*records: Access | None) -> Access | None:
 def _narrower(first: Access | None, second: Access | None) -> Access | None:
     if first is None or second is None:
         return None
+    # An open record sets no limit, so it must not empty the common entries.
     restricted = [record.allow for record in (first, second) if record.visibility == "restricted"]
     allow = frozenset.intersection(*restricted) if restricted else frozenset[str]()
     visibility: Visibility = "restricted" if restricted else "tenant"

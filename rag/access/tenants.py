@@ -40,7 +40,7 @@ def storage_of(data: Home, tenant: str) -> str:
     Raises:
         StoreError: the tenant's record can't be read.
     """
-    if not re.fullmatch(NAME_PATTERN, tenant):
+    if not re.fullmatch(NAME_PATTERN, tenant):  # it becomes a path, and a token may name anything
         return ""
     try:
         return (read(data, f"tenants/{tenant}") or b"").decode()
@@ -94,7 +94,7 @@ def home_of(settings: Settings, tenant: str) -> Home:
         return common
     home = settings.home_at(address)
     owner = owner_in(home)
-    if owner != owner_of(common, tenant):
+    if owner != owner_of(common, tenant):  # never an empty desk instead: an ingestion would begin to fill it
         why = "it is not there" if owner is None else "it has another owner"
         raise StoreError(
             f"The documents of the tenant {tenant!r} can't be reached in {home}: {why}. Mount it, or put it "
@@ -212,6 +212,7 @@ class LocalAsker:
         if self._principal:
             return self._principal
         try:
+            # Asked first: if the first tenant is made in between, the usual one isn't fixed in its place.
             settled = bool(tenants(self._settings.common_home))
             principal = local_principal(self._settings)
         except StoreError:  # requests will fail with the reason

@@ -126,7 +126,8 @@ def _send_all(
             raise StoreError(f"{data / name} can't be read: {error.strerror}.") from error
 
     files, moved = _files(data), 0
-    if not any(name.startswith(TENANTS) for name in there):  # otherwise only the last step was missing
+    # With tenants there, only the last step was missing, and somebody may have written to the bucket since.
+    if not any(name.startswith(TENANTS) for name in there):
         delete(bucket, there.keys() - files.keys() - {COPYING})  # copied earlier, and gone from the folder
         moved = _move(files, there, send)
         for lock in unclean:
@@ -182,6 +183,7 @@ def _move(files: Mapping[str, int], there: Mapping[str, int], work: Callable[[st
 def _in_order(names: Collection[str]) -> Iterator[list[str]]:
     """The files except the list of tenants, in groups to move in order; access records come first."""
     manifests, rows = [*filter(_is_manifest, names)], [*filter(_is_row_file, names)]
+    # Rows before the manifest that names them, and the catalog, which names tables, at the end.
     yield [name for name in names if name in {KEY, KEYS}]
     yield [name for name in rows if name.startswith(ACCESS_TABLES)]
     yield [name for name in manifests if name.startswith(ACCESS_TABLES)]

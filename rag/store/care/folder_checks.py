@@ -212,7 +212,7 @@ async def check_access(desk: OpenFolder) -> list[Finding]:
 async def _records_of(desk: OpenFolder, tenant: str) -> Finding:
     try:
         damaged = await table_damage(desk.database, schema.access_table(tenant))
-    except StoreError as error:
+    except StoreError as error:  # the system refuses to read it, which a backup wouldn't mend
         return Finding("access records", tenant, f"Nobody finds anything. {error}")
     if damaged:
         remedy = "Restore a backup (refdesk-admin restore FILE --yes) into a new data folder."
@@ -250,6 +250,7 @@ def _stray_tables(desk: OpenFolder) -> list[Finding]:
     ]
     for name in sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ():
         kind, _, key = name.removesuffix(".lance").partition("__tenant_")
+        # A table without a row is also what a running command has just made.
         is_held = ".".join(key.partition("__build_")[0].split("__src_")) in desk.locks
         if kind in {"chunks", "sources"} and name not in used and not is_held:
             problem = "The catalog has no collection for this table. Nobody finds what is in it."
@@ -331,7 +332,7 @@ async def check_tables(desk: OpenFolder, collection: Collection) -> Finding:
 
 async def repair_collection(desk: OpenFolder, collection: Collection) -> None:
     """Remove the leftovers of a killed run from a collection's tables, even if they are noted as swept."""
-    forget_swept(desk.data, collection.tenant, collection.name)
+    forget_swept(desk.data, collection.tenant, collection.name)  # the note may be what is wrong
     async with open_writer(desk.data, collection):  # opening repairs and sweeps
         pass
 
@@ -513,11 +514,12 @@ async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
         StoreError: no version can be read, or the system refuses it; then nothing has changed.
     """
     aside = ExitStack()  # puts the manifests back on failure
-    for manifest in sorted((folder / "_versions").glob("*.manifest"))[:-1]:  # the newest first
+    # The newest first. The oldest stays in any case: without a manifest, it would be no table.
+    for manifest in sorted((folder / "_versions").glob("*.manifest"))[:-1]:
         moved = manifest.with_name(manifest.name + ASIDE)
         manifest.rename(moved)
         aside.callback(moved.rename, manifest)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # it would still lead to the version that was put aside
             (folder / "_versions" / "latest_version_hint.json").unlink()
         try:
             if not await table_damage(database, folder.stem):

@@ -70,7 +70,7 @@ class Rehearsal(CollectionWriter):
     def _settle(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
         settled = {}
         for id_, (uri, claim) in claims.items():
-            limiting = limits(claim, self.after, lambda _record: False)
+            limiting = limits(claim, self.after, lambda _record: False)  # nobody overtakes what isn't written
             name = self.collection.name
             fresh = AccessRecord(id_, name, uri, claim.access, claim.content, claim.requested)
             settled[id_] = settle(self.after.get(id_), claim, limiting, fresh)

@@ -184,6 +184,7 @@ def checked_archive(file: Path) -> Archive:
         if name == CHECKSUMS:
             end = content
             break
+        # Before the digests: of another format, "damaged" would be the wrong advice.
         about = about or (_about(file, content) if name == ABOUT else None)
         digests[name] = hashlib.sha256(content).hexdigest()
     if about is None:
@@ -396,7 +397,7 @@ async def _moment(database: lancedb.AsyncConnection, desk: Home, tenant: str) ->
             continue
         if before == after and keys == await to_thread.run_sync(_keys_of, desk, tenant):
             for table, fixed in zip(tables.values(), before[1:], strict=True):
-                await table.checkout(fixed)
+                await table.checkout(fixed)  # later commits make other versions, which it doesn't see
             return _Moment(rows, tables, keys)
         await sleep(PAUSE_SECONDS)
     raise BusyError("The tables change too fast for a backup. Try again when less is written.")

@@ -156,7 +156,7 @@ async def restore(  # noqa: PLR0913 the backup, the target, and rights known oth
             switch = _Switch(data, backup.about.tenant, collections, leases, loaded)
             result = await switch.put_in_force(replaced=present, last_known=last_accesses, exact=exact)
         except Exception:
-            with suppress(RefdeskError):
+            with suppress(RefdeskError):  # the first error says what is wrong
                 await _drop_unnamed(data, collections)
             raise
         await _drop_unnamed(data, collections)
@@ -339,11 +339,12 @@ class _Switch:
         names = [collection.name for collection in self.collections]
         started = time.time()
         with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as of_catalog:
-            if await _catalog(data) is None and not storages_of(
-                data
-            ):  # owner files depend on the present key
+            # A desk without documents takes the backup's key, so that ids and citations stay. But the owner
+            # files of tenants' own storages depend on the present one.
+            if await _catalog(data) is None and not storages_of(data):
                 desk_folder.write(data, "key", loaded.key)
             database = await with_catalog(data)
+            # Of purged documents the present records stay, which don't have their names.
             backup = {id_: record for id_, record in loaded.records.items() if id_ not in loaded.purged}
             key = desk_folder.read_key(data)
             backup = with_ids_of(key, backup, self.collections, self.from_tenant, loaded.key)
@@ -351,7 +352,8 @@ class _Switch:
             desk_folder.note_tenant(data, tenant)
             _, (catalog_table,) = await open_in_turn(data, of_catalog, schema.COLLECTIONS)
             for lease in filter(None, self.leases):
-                lease.check()
+                lease.check()  # for the last time before anything of the present desk changes
+            # Until the rows of the new builds, nobody sees the collections: no old text gets new rights.
             await catalog_table.delete(f"(tenant = {literal(tenant)}) AND {schema.one_of('name', names)}")
             table_maintenance.sync_table(data, schema.COLLECTIONS, started)
             async with access_table(data, tenant) as table:
@@ -432,9 +434,10 @@ def merged_records(
             merged = _merged_source(record, current, access)
             put.append(merged)
             narrowed += [] if same_access(merged.access, record.access) else [merged]
+            # Without a record, the document may be here under another id, as in a desk with another key.
             was_removed = not current.present if current else record.uri not in stored
             returned += [merged] if was_removed and (current or record.collection in replaced) else []
-        elif current is None:
+        elif current is None:  # removed before the backup: its rights apply if it comes back
             put.append(replace(record, access=access, present=False, copied=True))
     dropped = [
         record

@@ -121,7 +121,10 @@ class CollectionReader(SourcesReader):
             TableInMemory(chunks, schema.CHUNK_COLUMNS, memory, in_bucket=in_bucket) if memory else None
         )
         self.index_bytes = 0
-        self._words: tuple[int, str] = (-1, "")  # a version of the chunk table, and its column of words
+        self._words: tuple[int, str] = (
+            -1,
+            "",
+        )  # the version that was looked at last, and its column of words
         self._superseded = superseded
 
     def close(self) -> None:
@@ -217,13 +220,14 @@ class CollectionReader(SourcesReader):
             over = replace(counted_rows(in_rows), pooled=pooled)
             score = partial(score_with_spellings, in_rows, words, spellings, over, every=every)
             scores = await to_thread.run_sync(score)
-            if where != among:
+            if where != among:  # all readable rows count, and those of the filter are ranked
                 chosen = await self.chunk_rows(lambda query: query.where(where).select(["id"]))
                 scores[~pc.is_in(rows["id"], value_set=chosen["id"]).to_numpy()] = 0
             matching = np.flatnonzero(scores)
             best = matching[best_first(scores[matching], limit, rows["id"].take(matching))]
             keys = [*zip(*(rows[name].take(best).to_pylist() for name in ROW_COLUMNS), strict=True)]
             chunks = await self.chunks([id_ for id_, _ in keys], where)
+            # By generation, because the same id is another chunk after a replacement.
             stored = {(chunk.id, chunk.generation): chunk for chunk in chunks}
             if attempt == SCANS or stored.keys() >= {*keys}:
                 break
@@ -355,7 +359,7 @@ class CollectionReader(SourcesReader):
             rows = await self._rows(
                 self._chunks.query().where(f"{visible} AND {condition}").select(schema.CHUNK_COLUMNS)
             )
-        if not rows and await self._is_replaced(source):
+        if not rows and await self._is_replaced(source):  # otherwise the caller may see none of them
             raise BusyError(REPLACED)
         return tuple(sorted((schema.chunk_of_row(row) for row in rows), key=lambda chunk: chunk.seq))
 
@@ -377,6 +381,7 @@ class CollectionReader(SourcesReader):
             return selected if rows is None else selected.limit(rows)
 
         chosen = (await self.chunk_rows(first_chunks)).to_pylist()
+        # The engine returns rows in no order, so all ids are read to find the first ones.
         ids = {*sorted({row["source_id"] for row in chosen})[:first]}
         sources = await self.sources(ids)
         listed = [

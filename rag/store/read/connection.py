@@ -157,7 +157,7 @@ class LocalTable(lancedb.AsyncTable):
 
     async def version(self) -> int:
         """The newest version that any process has committed."""
-        with suppress(OSError):
+        with suppress(OSError):  # no manifest, or one of an older naming scheme: the engine knows more
             return MAX_VERSION - int(newest_manifest(self._folder).partition(".")[0])
         return await super().version()
 
@@ -179,7 +179,7 @@ async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb
     with engine_errors(f"opening the table {name}"):
         try:
             return await database.open_table(name)
-        except ValueError as error:
+        except ValueError as error:  # the engine has no type for it
             if "was not found" not in str(error):
                 raise
             return None
@@ -189,7 +189,7 @@ async def of_newest(tables: Iterable[lancedb.AsyncTable], read: Callable[[], Awa
     """The result of `read`, repeated on the newest versions if a table's version was pruned meanwhile."""
     try:
         return await read()
-    except RuntimeError as error:
+    except RuntimeError as error:  # a file of the version is gone; again, only the text says so
         if "Not found" not in str(error):
             raise
         for table in tables:
@@ -233,11 +233,11 @@ def engine_errors(doing: str) -> Iterator[None]:
         yield
     except RefdeskError:
         raise
-    except BaseException as error:
+    except BaseException as error:  # a panic of the engine isn't an `Exception`
         if not isinstance(error, RuntimeError | ValueError | OSError) and type(error).__name__ not in PANICS:
             raise
         log.debug("the engine failed while %s", doing, exc_info=True)
-        if "concurrent transaction Restore" in str(error):
+        if "concurrent transaction Restore" in str(error):  # the fence of the next holder (`write.locks`)
             raise taken_over() from error
         if refusal := refused_by_system(error):
             raise StoreError(f"The storage engine failed while {doing}: {refusal}") from error

@@ -148,11 +148,12 @@ class DeskReader:
     async def _reader_elsewhere(self, tenant: str) -> DeskReader | None:
         """The reader of the tenant's own storage; None if its documents are here."""
         await self._refresh_catalog()
+        # A tenant's documents are here or in its own storage, never in both: most need no look at its record.
         if self._home_of is None or tenant in self._collections:
             return None
         home = await to_thread.run_sync(self._home_of, tenant)
         reader = self._elsewhere.pop(tenant, None)
-        if reader and reader.data != home:
+        if reader and reader.data != home:  # the tenant was moved
             reader.close_tables()
             reader = None
         if home == self.data:
@@ -167,7 +168,7 @@ class DeskReader:
                 index_cache_bytes=self._most_cached,
                 once=self._once,
             )
-            reader._memory, reader._scans = self._memory, self._scans
+            reader._memory, reader._scans = self._memory, self._scans  # limits of the process, not of a desk
         self._elsewhere[tenant] = reader
         if len(self._elsewhere) > MOST_OPEN:
             self._elsewhere.pop(next(iter(self._elsewhere))).close_tables()
@@ -212,7 +213,7 @@ class DeskReader:
         }
         for tenant in self._collections.keys() - unchanged.keys():
             self._close_tenant(tenant)
-        self._collections, self._attached = collections, None
+        self._collections, self._attached = collections, None  # a kept handle may be of another table
 
     def _collection(self, row: dict[str, Any]) -> Collection:
         collection = collection_record(row)
@@ -252,7 +253,7 @@ class DeskReader:
                 reader = self._open.get(key)
                 if reader is None or reader.collection != collection:
                     reader = await self._opened(collection)
-                    if await self._make_room():
+                    if await self._make_room():  # its indexes filled the cache: open it with the new one
                         reader = await self._opened(collection)
         return reader
 
@@ -302,6 +303,7 @@ class DeskReader:
             except RefdeskError as error:
                 if tenant in self._collections:
                     raise
+                # A failing storage of its own is this tenant's trouble alone.
                 log.warning("The tenant %r can't be served: %s", tenant, error)
 
     def close_tables(self) -> None:
@@ -433,7 +435,7 @@ class DeskReader:
     async def _opened_catalog(self) -> lancedb.AsyncTable | None:
         if self._catalog is None:
             if not isinstance(self.data, Bucket) and not database_folder(self.data).is_dir():
-                return None  # connecting would create the folder
+                return None  # connecting would create the folder, and a wrong path would become a desk
             cache_bytes = min(self._cache_bytes, INDEX_CACHE_BYTES)
             self.database = self.database or await connect(
                 self.data, index_cache_bytes=cache_bytes, writes=self._once

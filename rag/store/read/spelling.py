@@ -92,6 +92,7 @@ def nearest_spellings(
     alphabet = next((letters for letters in ALPHABETS if not {*plain} - {*letters}), "")
     if not alphabet or len(plain) < SHORTEST:
         return []
+    # Surest first: a further kind is tried only if the earlier ones find nothing.
     spellings = [*_one_edit_away(edits(plain, alphabet), languages, words, over)]
     spellings += _as_two_words(plain, languages, words, over)
     if not spellings and "German" in languages:

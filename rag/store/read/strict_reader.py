@@ -86,6 +86,7 @@ class StrictReader:
         """As `CollectionReader.dense`, by the true distances of all readable rows."""
         count = OVERSAMPLING * limit
         rows = await self._nearest(vector, count, where)
+        # If the tie at the cut may go on, the order of rows would decide, which depends on hidden ones.
         while rows.num_rows == count and rows["_distance"][limit - 1] == rows["_distance"][-1]:
             count *= TIED
             rows = await self._nearest(vector, count, where)
@@ -96,7 +97,7 @@ class StrictReader:
             lambda query: (
                 query.nearest_to(vector)
                 .distance_type("cosine")
-                .bypass_vector_index()
+                .bypass_vector_index()  # its partitions were made of all rows
                 .where(where + self.hidden)
                 .select([*CHUNK_COLUMNS, "vector", "_distance"])
                 .limit(limit)
@@ -223,7 +224,7 @@ class StrictReaderInMemory:
     async def _among(self, where: str) -> Positions | None:
         """The positions of readable rows that satisfy the predicate, None after a commit."""
         copy = await self.reader.rows_in_memory(where, self.rows.version)  # asked for as the search began
-        if copy is None or copy[0] is not self.rows:
+        if copy is None or copy[0] is not self.rows:  # positions are those of one copy
             return None
         return self.readable.among(copy[1])
 
@@ -250,10 +251,11 @@ async def other_spellings(
 ) -> dict[str, tuple[Spelling, ...]]:
     """The words of a text that no readable row of any collection has, each with its nearest spellings.
 
-    Only words that have other spellings, and numbers, which have none, but no days and years: a document's
-    own date may answer these. None if more than `MOST_UNKNOWN` words are unknown, besides those that only
+    Only words that have other spellings, and numbers, which have none, except days and years: a document's
+    own date may answer these. Empty if more than `MOST_UNKNOWN` words are unknown, besides those that only
     ask.
     """
+    # A word is unknown if no collection has it: one may well lack the words of the others.
     lacking = [await reader.unknown_words(text) for reader in readers]
     asking = question_words(frozenset(language for reader in readers for language in reader.languages))
     unknown = [word for word in dict.fromkeys(lacking[0]) if all(word in words for words in lacking)]
@@ -301,7 +303,7 @@ async def strict_reader(reader: CollectionReader, asker: Asker) -> StrictReader 
     if copy is None or copy[0].words is None:
         return await through_engine()
     rows, positions = copy
-    key = (asker.key, asker.readable, version)
+    key = (asker.key, asker.readable, version)  # rights may change while the chunks stay
     if (readable := rows.readable.get(key)) is None:
         readable = await _readable_in_memory(reader, rows, positions, asker)
         rows.keep_readable(key, readable)
@@ -313,7 +315,9 @@ async def _readable_in_memory(
 ) -> Readable:
     of_rows = rows.columns["source_id"].take(positions)
     refused, languages = await _judge(reader, of_rows.unique(), asker)
-    selection = None if len(refused) else positions
+    selection = (
+        None if len(refused) else positions
+    )  # then a request without a filter needs no look at the mask
     if len(refused):
         positions = positions[~pc.is_in(of_rows, value_set=refused).to_numpy()]
     mask = None
@@ -336,7 +340,7 @@ async def _judge(
     reader: CollectionReader, ids: pa.ChunkedArray[Any], asker: Asker
 ) -> tuple[pa.ChunkedArray[Any], tuple[Language, ...]]:
     """The ids of sources that their own records refuse, and the languages of the other sources."""
-    if asker.labels:
+    if asker.labels:  # one predicate for all, where reading each source's record takes longer
         admitted = await reader.ids(asker.labels)
     else:
         sources = await reader.sources(cast("list[str]", ids.to_pylist()))

@@ -106,7 +106,7 @@ def words_of(terms: pa.Array[Any], *, only: Collection[str] | None = None) -> Wo
     if only is not None:
         rows, places = rows[places.is_valid().to_numpy(zero_copy_only=False)], places.drop_null()
     keys = places.to_numpy().astype(np.int64) << ROW_BITS | rows
-    keys.sort()
+    keys.sort()  # one sort of numbers groups by word, then by row
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     times = np.minimum(np.diff(first, append=len(keys)), MOST_TIMES).astype(np.uint16)
     is_empty = pc.equal(terms, pa.scalar("")).to_numpy(zero_copy_only=False)
@@ -304,6 +304,7 @@ def unknown_words(query: Sequence[Word], words: WordsInMemory, over: CountedRows
 
 def rows_with(form: Sequence[str], words: WordsInMemory) -> npt.NDArray[np.int32]:
     """The rows that have all terms of a form, in order."""
+    # The rarest first: the others are looked up for its rows only.
     rarest, *frequent = sorted((words.postings(term)[0] for term in form), key=len)
     return reduce(lambda rows, holding: rows[_are_in(holding, rows)], frequent, rarest)
 

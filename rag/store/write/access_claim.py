@@ -101,6 +101,7 @@ def settle(
     only narrow it.
     """
     if record is None:
+        # Noted as set by the origin, so that its next change isn't taken for one by hand.
         fresh = replace(fresh, requested=_note(1, None)) if claim.policy.is_sync else fresh
         access = narrower(fresh.access, *floor)
         return replace(fresh, access=access and replace(access, revision=1))
@@ -108,6 +109,7 @@ def settle(
     if claim.policy.is_sync:
         return _by_origin(record, claim, floor, current, overtaken=overtaken)
     if claim.policy is Policy.REPLACE:
+        # Somebody has just changed it by hand, perhaps to revoke: the run must not undo that unseen.
         access = narrower(record.access, claim.access) if overtaken else claim.access
         return with_access(current, narrower(access, *floor))
     return with_access(current, _kept_access(record, claim, floor))
@@ -127,7 +129,7 @@ def _by_origin(
     changed it by hand: from then on that change is an upper limit, which `SYNC_ALL` lifts.
     """
     noted, limit = _origin_note(record.requested)
-    if noted != _revision(record):
+    if noted != _revision(record):  # every change raises the revision, also one to equal access
         limit = record.access or _NOBODY
     if claim.policy is Policy.SYNC_ALL and not overtaken:
         limit = None

@@ -113,7 +113,9 @@ async def access_table(data: Home, tenant: str) -> AsyncIterator[AccessTable]:
     name = schema.access_table(tenant)
     with locked(data, f"{tenant}.access", seconds=WAIT_SECONDS) as lease:
         started = time.time()
-        table_maintenance.repair(data, name)
+        table_maintenance.repair(
+            data, name
+        )  # while a power failure's empty version is there, nobody sees anything
         _, (table,) = await open_in_turn(data, lease, name)
         before = await table.version()
         opened = AccessTable(table, data)
@@ -200,10 +202,10 @@ async def change_access(
         pairs |= await _of_folders(table, folders, changed)
         after = [record for _, record in pairs.values()]
         gives = any(is_narrowed(before.access, record.access) for before, record in pairs.values() if before)
-        if gives:
+        if gives:  # completes the reserve, or refuses: on a full disk the right couldn't be revoked
             prepare(data)
         with around(pairs):
-            for attempt in [nullcontext()] if gives else spending_reserve(data):
+            for attempt in [nullcontext()] if gives else spending_reserve(data):  # it is for revocations
                 with attempt:
                     await table.put(after)
     return pairs
@@ -222,6 +224,7 @@ async def _of_folders(
     for folder in folders:
         inside = [record for record in stored if f"{record.uri}/".startswith(f"{folder.uri}/")]
         for record in inside:
+            # `copied`, because no chunk has labels of a folder.
             pairs[record.id] = record, replace(revised(record, changed(record.access)), copied=True)
         if all(record.uri != folder.uri for record in inside):
             above = [record for record in stored if folder.uri.startswith(f"{record.uri}/")]
@@ -241,7 +244,7 @@ async def _within_containers(table: AccessTable, pairs: Pairs) -> Pairs:
     there = (await table.records({"uri": uris})).values() if uris else ()
     access: dict[tuple[str, str], list[Access | None]] = defaultdict(list)
     for container in there:
-        if container.present and not schema.original_id(container.id):
+        if container.present and not schema.original_id(container.id):  # a tag's copy has the same URI
             access[container.collection, container.uri].append(
                 pairs[container.id][1].access if container.id in pairs else container.access
             )
@@ -312,7 +315,7 @@ class CollectionAccess:
             settled: dict[str, AccessRecord] = {}
             overtaken, removed = set[str](), set[str]()
             for id_, (uri, claim) in claims.items():
-                present = stored | settled  # a part may come together with its container, or later
+                present = stored | settled  # a part may come in one batch with its container, or later
                 record = stored.get(id_)
                 if record and self._was_removed(record):
                     settled[id_] = record
@@ -324,6 +327,7 @@ class CollectionAccess:
                 limiting += [folder.access for folder in folders if _comes_into(folder, uri, record)]
                 settled[id_] = settle(record, claim, limiting, fresh, overtaken=id_ in overtaken)
             changed = {id_: record for id_, record in settled.items() if record != stored.get(id_)}
+            # The audit log encloses the change, so that no right is granted without a line in it.
             with self._around({id_: (stored.get(id_), record) for id_, record in changed.items()}):
                 await table.put(list(changed.values()))
         # Records that this run settled aren't overtaken. Overtaken ones stay so for later claims.
@@ -450,6 +454,7 @@ class CollectionAccess:
             missing = [(id_, uri) for id_, uri in uris.items() if id_ not in ours]
             lost = [AccessRecord(id_, name, uri, None, copied=False) for id_, uri in missing]
             flipped = [replace(record, present=not record.present) for record in wrong]
+            # One that isn't present gets `copied`, or it would be a tombstone: of rows that are gone already.
             await table.put(
                 [*(record if record.present else replace(record, copied=True) for record in flipped), *lost]
             )
@@ -475,10 +480,10 @@ class CollectionAccess:
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[AccessTable]:
-        self._looked = None
+        self._looked = None  # read before the lock: others may have changed it
         async with access_table(self._data, self._collection.tenant) as table:
             yield table
-        if isinstance(self._data, Bucket):
+        if isinstance(self._data, Bucket):  # each look there is a request, and this table is as we left it
             self._looked = table
 
     def _read(self) -> AbstractAsyncContextManager[AccessTable]:

@@ -89,6 +89,7 @@ async def forget_builds(data: Home, collection: Collection) -> bool:
         await change_collection(
             data, collection.tenant, collection.name, lambda now: replace(now, former=None, coming=None)
         )
+    # The catalog first: readers must not open tables that are being dropped.
     await collection_tables.drop_others(data, replace(collection, former=None, coming=None))
     return had_builds
 
@@ -108,7 +109,7 @@ async def open_writer(
             an attached table.
     """
     async with _opened(data, collection, around, seconds=WRITER_WAIT_SECONDS, tries_store=True) as writer:
-        empty_spool(data, collection.tenant, collection.name)
+        empty_spool(data, collection.tenant, collection.name)  # of a killed run: a running one holds the lock
         if mends_indexes:
             await writer.rebuild_indexes()
         for attempt in spending_reserve(data):  # removed documents must leave a full disk, too
@@ -130,11 +131,13 @@ async def _opened(
     name = f"{collection.tenant}.{collection.name}"
     with locked(data, name, seconds=seconds, tries_store=tries_store) as lease:
         with engine_errors("opening the collection"):
+            # The caller's definition is from before the lock.
             collection = await _as_it_is(await connect(data, writes=True), collection)
         names = collection_tables.table_names(collection)
         for name in names:
             table_maintenance.repair(data, name)
         with engine_errors("opening the collection"):
+            # Not `last`: the lease counts as clean only after `sweep` has removed what a killed holder left.
             _, (chunks, sources) = await open_in_turn(data, lease, *names, last=False)
             swept = is_swept(data, collection, lease)
             await table_maintenance.create_chunk_indexes(chunks)
@@ -234,6 +237,7 @@ async def _drop_without_row(
 
     The access records of a tag are deleted: another tag of that name has other ids.
     """
+    # Tables before records: if it is killed in between, present records tell `finish_drop` to go on.
     there = bool(collection_tables.build_numbers(data, tenant, name))
     empty_spool(data, tenant, name)
     forget_origins(data, tenant, name)
@@ -241,11 +245,11 @@ async def _drop_without_row(
     await collection_tables.drop_tables(data, await connect(data), tenant, name)
     async with access_table(data, tenant) as table:
         records = [*(await table.records({"collection": name})).values()]
-        present = [record for record in records if record.present or not record.copied]
+        present = [record for record in records if record.present or not record.copied]  # and tombstones
         await table.put([replace(record, present=False, copied=True) for record in present])
         await table.forget([*forget, *filter(schema.original_id, (record.id for record in records))])
     if lease:
-        lease.settle()
+        lease.settle()  # a former holder has no tables left to write to
     return there or bool(present)
 
 
@@ -274,7 +278,7 @@ async def drop_if_empty(data: Home, collection: Collection) -> None:
     with suppress(RefdeskError):
         async with _opened(data, collection) as writer:
             empty = not await writer.known_sources()
-        if empty:
+        if empty:  # after the lock, which dropping takes itself
             await drop_collection(data, collection)
 
 

@@ -95,6 +95,7 @@ def build_numbers(data: Home, tenant: str, name: str) -> set[int]:
     tables = folders(data, "tables")
     for beginning in (schema.chunks_table(tenant, name), schema.sources_table(tenant, name)):
         for table in tables:
+            # In whole, because one collection's name may begin with another's: "hr" and "hr-old".
             if table.startswith(beginning) and (match := _BUILD_NUMBER.fullmatch(table, len(beginning))):
                 numbers.add(int(match[1] or 0))
     return numbers
@@ -179,7 +180,7 @@ async def add_fields(
     values: Values,
 ) -> None:
     """Add a column for each field to the chunks, and fill it with the `values` of the sources."""
-    await drop_fields(chunks, fields)
+    await drop_fields(chunks, fields)  # a killed command may have left a column that is filled in part
     columns = schema.field_columns(fields)
     await chunks.add_columns(columns)
     rows = (await rows_of(sources, schema.SUMMARY_COLUMNS)).to_pylist()
@@ -215,7 +216,7 @@ def _source(row: Mapping[str, Any], fields: Iterable[str], values: Mapping[str, 
 
 def is_swept(data: Home, collection: Collection, lease: Lease | None = None) -> bool:
     """Whether a note says that the present versions hold no leftovers; in a bucket, the lease says so."""
-    if isinstance(data, Bucket):
+    if isinstance(data, Bucket):  # a holder that ended well has swept, and emptied its lease
         return lease is not None and not lease.inherited
     try:
         noted = json.loads(_file(data, collection.tenant, collection.name).read_bytes())
@@ -298,6 +299,7 @@ class RebuildTarget:
             await self._chunks.delete(schema.one_of("source_id", [row["id"] for row in rows]))
             if chunks:
                 await self._chunks.add(pa.concat_tables(chunks))
+            # Last, because a rebuild that continues takes a source with a row for complete.
             await upsert(self._sources, pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA))
 
     async def describe(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -322,7 +324,7 @@ class RebuildTarget:
                 values = table_rows.label_values(access.get(row["source_id"]))
                 if values["revision"] != row["revision"]:
                     alike[json.dumps(values)].append(row["source_id"])
-            for labels, ids in alike.items():
+            for labels, ids in alike.items():  # one commit for all with the same labels
                 await self._chunks.update(json.loads(labels), where=schema.one_of("source_id", ids))
 
     async def finish(self, generations: Mapping[str, str]) -> None:
@@ -336,6 +338,7 @@ class RebuildTarget:
             counts = await table_rows.count_chunks(self._chunks)
         rows = await self.rows()
         complete = all(counts[id_, row["generation"]] == row["chunk_count"] for id_, row in rows.items())
+        # Compared with what was to be copied: after the switch, a source that is missing would just be gone.
         present = {id_: row["generation"] for id_, row in rows.items()}
         if not complete or present != dict(generations) or len(counts) > len(rows):
             raise StoreError(
@@ -356,6 +359,7 @@ async def open_target(data: Home, collection: Collection, coming: Build) -> Rebu
         database = await connect(data, writes=True)
         there = [table for name in names if (table := await open_if_there(database, name))]
         columns = schema.chunks_schema(build.embedder.dimension, build.fields)
+        # A field may have been declared, or a command killed between two tables, since the rebuild began.
         if len(there) < len(names) or set(await there[0].schema()) != set(columns):
             for name in names:
                 await database.drop_table(name, ignore_missing=True)

@@ -358,6 +358,7 @@ class CollectionWriter:
                 self._changed = True
                 upsert = self._chunks.merge_insert("id").when_matched_update_all()
                 await upsert.execute(_chosen_rows(filled, vectors, zero=False))
+            # In the table, because some of the new vectors may be zeros again.
             lacking = Counter((await self.without_vector(ids))["source_id"].to_pylist())
             counts = {id_: lacking[id_] for id_ in ids}
             await self._note_without_vector(counts)
@@ -400,7 +401,7 @@ class CollectionWriter:
     @contextmanager
     def _steps(self) -> Iterator[None]:
         """A context for commits that leave orphans unless all succeed: the tables aren't swept meanwhile."""
-        swept, self._swept = self._swept, False
+        swept, self._swept = self._swept, False  # the next writer must look if this one is killed in between
         yield
         self._swept = swept  # not reached after an exception
 
@@ -468,7 +469,8 @@ class CollectionWriter:
 
     async def _remove_leftovers(self) -> None:
         leftovers: dict[str, list[str]] = defaultdict(list)
-        expected = await self._named_chunks()
+        rows = await rows_of(self._sources, ["id", "generation", "chunk_count"])
+        expected = {(row["id"], row["generation"]): row["chunk_count"] for row in rows.to_pylist()}
         stored = await table_rows.count_chunks(self._chunks)
         for source_id, generation in stored.keys() - expected.keys():
             leftovers[generation].append(source_id)
@@ -477,7 +479,7 @@ class CollectionWriter:
             orphaned = schema.one_of("source_id", ids)
             await self._chunks.delete(f"{orphaned} AND (generation = {literal(generation)})")
         self._incomplete = frozenset(key[0] for key, chunks in expected.items() if stored[key] != chunks)
-        self._swept = not self._incomplete
+        self._swept = not self._incomplete  # a note would hide the incomplete ones from the next writer
 
     async def add_fields(self, fields: Mapping[str, FieldType], values: Values) -> None:
         """Add columns for these fields, filled with the `values` of each source.
@@ -587,11 +589,6 @@ class CollectionWriter:
             for item in items
         ]
         return pa.concat_tables(parts)
-
-    async def _named_chunks(self) -> dict[tuple[str, str], int]:
-        """The number of chunks by each source's row, by source id and generation."""
-        rows = await rows_of(self._sources, ["id", "generation", "chunk_count"])
-        return {(row["id"], row["generation"]): row["chunk_count"] for row in rows.to_pylist()}
 
 
 def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:

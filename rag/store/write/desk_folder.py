@@ -289,7 +289,7 @@ def claim_storage(data: Home, tenant: str, storage: Home) -> None:
         if isinstance(storage, Bucket):
             check_fit(storage)
     with for_owner(local_folder(data), local_folder(storage)):
-        if present != owner:
+        if present != owner:  # otherwise a killed command has written it, and the rest is completed
             _write_owner(storage, owner, is_new=present is None)
         prepare(storage)
         note_tenant(storage, tenant)
@@ -309,7 +309,7 @@ def give_up(storage: Home) -> None:
 def forget_owner(storage: Home) -> None:
     """Delete the note of `give_up`, and the folder if it is empty then."""
     remove(storage, OWNER)
-    if not (isinstance(storage, Bucket) or _has_something(storage)):
+    if not (isinstance(storage, Bucket) or _has_something(storage)):  # others may have put files there
         storage.rmdir()
 
 
@@ -345,6 +345,7 @@ def _outer_bucket(storage: Bucket, data: Home) -> str:
         path = path.rpartition("/")[0]
         outer = Bucket(f"{scheme}://{path}", storage.options)
         try:
+            # A folder of this name alone may be anybody's.
             if outer.names("tenants") and (outer.read("key") or outer.read(OWNER)):
                 return outer.uri
         except StoreError:  # the credentials are for the inner prefix only
@@ -408,7 +409,7 @@ def write_whole(file: Path, content: bytes) -> None:
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as opened:
-            give(descriptor, file.parent)
+            give(descriptor, file.parent)  # before the rename: a server may read the file at once
             opened.write(content)
             opened.flush()
             os.fsync(descriptor)
@@ -485,10 +486,11 @@ class SourceIds:
         """The id of the source at `uri`."""
         if self._to_learn:
             self._learn()
-        purged = self.purged(uri)
+        purged = self.purged(uri)  # a purged document that comes back keeps its id, and so its access record
         if purged in self._by_uri:
             return self._by_uri[purged]
         if uri not in self._by_uri:
+            # The first id of a URI may have moved away with its document.
             derived = (self._derived_id(uri, number) for number in count())
             self._by_uri[uri] = next(id_ for id_ in derived if id_ not in self._taken)
             self._taken.add(self._by_uri[uri])

@@ -216,7 +216,7 @@ def leased(bucket: Bucket, name: str, *, seconds: float, tries_store: bool = Fal
     content = ENDED
     try:
         yield lease
-        lease.check()
+        lease.check()  # if another process has taken over, what this one did may have been refused
         content = ENDED if lease.inherited and not lease.settled else b""
     finally:
         over.set()
@@ -252,14 +252,14 @@ def _acquire(bucket: Bucket, name: str, seconds: float, *, tries_store: bool) ->
     while True:
         there, now = _listed(bucket, name), time.monotonic()
         last = there[-1] if there else None
-        if last and former and last.tag != former.tag:
+        if last and former and last.tag != former.tag:  # a heartbeat, told without comparing any clocks
             is_alive, since = True, now
         former = last
         expired = now - since > LEASE_SECONDS or (last and last.age > LEASE_SECONDS + SKEW_SECONDS)
         if last is None or last.is_free or expired:
             if lease := _take(bucket, name, there, tries_store=tries_store or name == CATALOG):
                 return lease
-        elif is_alive and now - began > seconds:
+        elif is_alive and now - began > seconds:  # a silent holder is waited for: it may have been killed
             raise BusyError(
                 f"{_holder_of(bucket, name, last)} is writing to {name!r} in {bucket}. Try again when it has "
                 "finished."
@@ -285,6 +285,7 @@ def _take(bucket: Bucket, name: str, there: list[_Object], *, tries_store: bool 
         raise unfit_store(bucket)
     if len(there) > 2 * KEPT:
         delete(bucket, [_object(name, former.number) for former in there[:-KEPT]])
+    # A holder that ended well has emptied its object, so any content means that it may have left something.
     return Lease(bucket, name, number, bool(there and there[-1].size), written_at=began)
 
 
@@ -336,9 +337,9 @@ async def open_in_turn(
         database = await connect(data, writes=True)
         tables = [await database.open_table(name) for name in names]
         if lease is not None:
-            for table in tables if lease.inherited else ():
+            for table in tables if lease.inherited else ():  # otherwise nobody is left to be fenced
                 await _fence(table)
-            lease.check()
+            lease.check()  # after opening: whoever takes over now fences what these tables commit
             lease.settled |= last
     return database, tables
 
@@ -347,7 +348,5 @@ async def _fence(table: lancedb.AsyncTable) -> None:
     """Fence a table: commit a restore of its newest version, so that writes begun earlier are refused."""
     before = await table.version()
     await table.restore(before)
-    if (
-        now := await table.version()
-    ) > before + 1:  # the former holder has committed in between: bring it back
-        await table.restore(now - 1)
+    if (now := await table.version()) > before + 1:
+        await table.restore(now - 1)  # the former holder committed in between: bring that back

@@ -102,7 +102,8 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
         return _checked(known, embedder, language)
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease, engine_errors("opening the catalog"):
-        _check_stays(data, tenant, was_there=tenant_is_there)
+        if tenant_is_there and not has_tenant(data, tenant):
+            raise ConfigurationError(f"The tenant {tenant!r} was removed in the meantime.")
         database = await with_catalog(data)
         note_tenant(data, tenant)
         _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
@@ -135,11 +136,6 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
             await _create_tables(data, database, collection)
         await _enter(data, collections, collection, started)
         return collection
-
-
-def _check_stays(data: Home, tenant: str, *, was_there: bool) -> None:
-    if was_there and not has_tenant(data, tenant):
-        raise ConfigurationError(f"The tenant {tenant!r} was removed in the meantime.")
 
 
 def _checked(
@@ -180,20 +176,22 @@ async def tag_collection(data: Home, collection: Collection, name: str, descript
         letters = tag_letters(tag, read_key(data))
         try:
             with locked(data, f"{tenant}.{name}", seconds=0), engine_errors("making the tag"):
+                # The catalog's lock is held at the beginning and the end only: copying rows can take minutes.
                 with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease:
                     database, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
                     await _check_free(collections, tag)
                     await _create_tables(data, database, tag)
-                before = await writer.records()
+                before = await writer.records()  # before the rows: a later change counts as not copied
                 await copy_rows(database, collection, tag, letters)
                 await _complete_indexes(data, database, tag, started)
                 async with access_table(data, tenant) as table:
                     now = await table.records()
-                    await table.forget(leftover_records(tag, now))
+                    of_name = [id_ for id_, record in now.items() if record.collection == name]
+                    await table.forget(filter(schema.original_id, of_name))  # left by a killed tagging
                     await table.put([*copied_records(tag, before, now, letters)])
                 with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease:
                     _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
-                    await _check_free(collections, tag)
+                    await _check_free(collections, tag)  # again: the name may have been taken meanwhile
                     await _enter(data, collections, tag, started)
         except Exception:
             with suppress(RefdeskError):
@@ -299,16 +297,12 @@ def _with_tag_ids(rows: pa.Table, letters: str) -> pa.Table:
     return rows
 
 
-def leftover_records(tag: Collection, now: Mapping[str, AccessRecord]) -> list[str]:
-    """The ids of the records that a killed tagging under this name left."""
-    return [id_ for id_, record in now.items() if record.collection == tag.name and schema.original_id(id_)]
-
-
 def copied_records(
     tag: Collection, before: Mapping[str, AccessRecord], now: Mapping[str, AccessRecord], letters: str
 ) -> Iterator[AccessRecord]:
     """The records of a tag's sources, as of the originals `now`. The rows have the labels of `before`."""
     for id_, record in now.items():
         if record.collection == tag.tag_of and record.present:
+            # A record that changed while the rows were copied is newer than their labels.
             copied = record.copied and before.get(id_) == record
             yield AccessRecord(id_ + letters, tag.name, record.uri, record.access, copied=copied)

@@ -132,6 +132,7 @@ def access_row(record: AccessRecord) -> dict[str, Any]:
     row = {name: getattr(record, name) for name in schema.PLAIN_ACCESS_COLUMNS} | access_values(record.access)
     row["word"] = record.requested
     row["former"] = list(record.former) or None
+    # One label for any group: the index on labels finds whole labels, not their beginnings.
     entries = record.access.allow | record.access.deny if record.access else ()
     if any(entry.startswith("group:") for entry in entries):
         row["labels"] = [*row["labels"], schema.GROUP_LABEL]
@@ -180,6 +181,7 @@ def flags_entry(source: Source, text: str, chunks: Sequence[Chunk]) -> list[obje
         for chunk in chunks
         if (flags := flags_in(Hit(chunk, source, 0.0, None).text_with_headings))
     }
+    # With the rules alone, the source isn't examined again, and searches scan what they show of it.
     entry: list[object] = [rules()]
     if len(crossed_seqs) + len(flags_by_seq) <= MAX_FLAGGED:
         entry += [source.digest, flags_by_seq, crossed_seqs]
@@ -284,7 +286,7 @@ class KeyedRows(MutableMapping[str, T]):
 
     def __getitem__(self, key: str) -> T:
         if key not in self._values:
-            row_number = self._row_numbers[key]
+            row_number = self._row_numbers[key]  # raises KeyError for unknown keys, as a mapping does
             if len(self._values) < FEW_ROWS:
                 (row,) = self._rows.slice(row_number, 1).to_pylist()
                 self._values[key] = self._value(row)
@@ -383,6 +385,7 @@ _TAG = rf'[{{ ]"{LANGUAGE}": "(?P<tag>[^"\\]*)"'
 
 def language_counts(rows: pa.Table) -> Counter[str]:
     """The number of sources by language tag; "" for sources without one."""
+    # By a pattern in Arrow: parsing the JSON of each source would make a run on one document slow.
     tags = pc.struct_field(pc.extract_regex(rows["metadata"], _TAG), "tag")
     return Counter({pair["values"] or "": pair["counts"] for pair in pc.value_counts(tags).to_pylist()})
 
@@ -451,7 +454,7 @@ class WholeSource:
         self, passages: Sequence[Passage], digest: str, access: Access | None, collection: Collection
     ) -> WholeSource:
         """The source with these passages as chunks, and a digest that depends on the chunking."""
-        blank = np.zeros((len(passages), 1), np.float32)
+        blank = np.zeros((len(passages), 1), np.float32)  # `with_vectors` replaces them
         fields = schema.fields_record(self.row["fields"], collection.fields)
         source = self.source(collection.name)
         new = NewSource(source, self.row["text"], (), passages, blank, Claim(None), fields)

@@ -96,6 +96,7 @@ class AttachedAccess:
         return facts[where]
 
     async def _has_any(self, where: str) -> bool:
+        # Most tables answer with the first rows; only if none of these counts are all read.
         for limit in (FIRST_ROWS, None):
             rows = await self._entries(where, limit)
             if any((await self.records(id_ for id_, _ in rows)).values()):
@@ -133,6 +134,7 @@ class AttachedAccess:
         agreed: dict[str, Access | None] = {}
         for id_, entries in rows:
             access = self._access(entries)
+            # Rows of one id are one source. Either of their rights could be the wrong one: fail closed.
             agreed[id_] = access if agreed.setdefault(id_, access) == access else None
         return agreed
 
@@ -212,7 +214,7 @@ class AttachedReader(CollectionReader):
             return await reading
         except StoreError as error:
             log.warning("The collection %r fails: %s", self.collection.name, error)
-            self.failed = True
+            self.failed = True  # the answer says that some documents weren't searched
             return nothing
 
     # Methods of the class above; `sparse` uses the words of the other table's index.
@@ -392,7 +394,8 @@ class AttachedTables:
             self._handles.pop(key, None)  # the next request opens it again
             raise
         columns = columns_of(collection, attachment, their_schema)
-        if columns.dimension != collection.embedder.dimension:  # not the vectors of when it was attached
+        # Its owner has made other vectors since it was attached, so no query's vector compares with them.
+        if columns.dimension != collection.embedder.dimension:
             embedder = replace(collection.embedder, dimension=columns.dimension)
             collection = replace(collection, embedder=embedder)
         sources, chunks = (
@@ -541,7 +544,7 @@ async def hold_for(
     sources = AttachedTable("sources", table, columns, collection, memory)
     chunks = AttachedTable("chunks", table, columns, collection, memory)
     reader = kind(collection, sources, chunks, [], timeout_seconds=seconds, scans=scans)
-    reader.by_words = True
+    reader.by_words = True  # the retriever ranks by words in its own way, without an index of this table
     return reader
 
 

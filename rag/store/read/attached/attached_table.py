@@ -54,7 +54,7 @@ class TableMemory:
 
     def learn(self, ids: Sequence[str], theirs: Sequence[str]) -> None:
         """Note ids and the other table's ids of the same rows."""
-        if len(self._theirs) > KNOWN:
+        if len(self._theirs) > KNOWN:  # what is forgotten is computed by the engine again
             self._theirs.clear()
         self._theirs |= zip(ids, theirs, strict=True)
 
@@ -290,6 +290,7 @@ def access_of_ours(entries: Sequence[str | None] | None) -> Access | None:
 
 def revision_of(entries: Sequence[str | None] | None) -> int:
     """A number for a list of entries, never 0: it differs if the rights of a row have changed."""
+    # 30 bits, to fit the column. In a collision, a race counts as a fault; no right depends on it.
     return zlib.crc32(json.dumps(entries).encode()) >> 2 | 1
 
 

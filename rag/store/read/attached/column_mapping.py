@@ -140,7 +140,7 @@ def source_id_sql(collection: Collection, id_: str) -> str:
 
 def _column(schema: pa.Schema, name: str, option: str, table: str) -> tuple[str, pa.DataType]:
     """The SQL and the type of a column, or of a part of one, by its name."""
-    for parts in ([name], name.split(".")):
+    for parts in ([name], name.split(".")):  # a column may have a dot in its own name
         fields: Any = schema
         kind: pa.DataType | None = None
         for part in parts:
@@ -327,6 +327,7 @@ class Translation:
         """
         if self.columns.allow is None:
             return EVERYTHING if EVERYBODY in labels else NOTHING
+        # Their lists hold plain entries: "+user:Ann" and "~+user:ann" ask for user:Ann and user:ann.
         entries = sorted({label.removeprefix("~")[1:] for label in labels if label.startswith(("+", "~+"))})
         if self.columns.ours and EVERYBODY in labels:
             entries.append(EVERYBODY)
@@ -337,7 +338,7 @@ class Translation:
     def _ids(self, ids: Iterable[str], *, is_chunk: bool) -> str:
         if is_chunk:  # each source has one chunk
             ids = [id_.removesuffix("/0") for id_ in ids if id_.endswith("/0")]
-        theirs = {id_: self.their_id(id_) for id_ in ids}
+        theirs = {id_: self.their_id(id_) for id_ in ids}  # None where the engine must compute ours
         conditions = [
             f"({column} IN ({', '.join(map(literal, values))}))"
             for column, values in (
