@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeAlias
 from rag.corpus import FieldType, Value
 from rag.errors import InvalidRequestError
 from rag.filters.needles import fragment, is_in
+from rag.text.plain_text import is_encodable
 
 Scalar: TypeAlias = str | int | float | bool | datetime
 
@@ -344,11 +345,7 @@ def _scalar(name: str, type_: FieldType, value: object) -> Scalar:
 
 
 def _string(value: object) -> str | None:
-    if not isinstance(value, str) or len(value) > MAX_CHARS or "\x00" in value:
-        return None
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # a lone surrogate
+    if not isinstance(value, str) or len(value) > MAX_CHARS or "\x00" in value or not is_encodable(value):
         return None
     return unicodedata.normalize("NFC", value)
 

@@ -52,6 +52,7 @@ from rag.filters.needles import (
     phrases,
     without_quotes,
 )
+from rag.text.plain_text import is_encodable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -471,10 +472,8 @@ def _checked_query(query: str, *, may_be_empty: bool) -> str:
 
 
 def _check_encodable(name: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError(f"{name} contains a lone surrogate, which is half a character.") from error
+    if not is_encodable(text):
+        raise InvalidRequestError(f"{name} contains a lone surrogate, which is half a character.")
 
 
 Model = TypeVar("Model", bound="BaseModel")

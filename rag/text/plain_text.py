@@ -54,6 +54,7 @@ _BARE = re.compile(rf"[{_CONTROL}{_IGNORABLE}]")
 _ASCII_LINE_ENDS = ("\r\n", "\r")
 _LINE_ENDS = (*_ASCII_LINE_ENDS, "\x85", "\u2028", "\u2029")
 _UNSAFE = re.compile(rf"{_HIDDEN.pattern}|[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _COMMANDS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _JSON_STRING = r'("(?:[^"\\\n]|\\.)*+"?)'
 _JSON_COMMENT = re.compile(rf"{_JSON_STRING}|//[^\n\r]*|/\*.*?(?:\*/|\Z())", re.DOTALL)
@@ -69,6 +70,11 @@ def without_hidden(text: str) -> str:
         return _HIDDEN.sub("", text)
     # A printable text apart from line ends and tabs has none: this check is ten times as fast as the pattern.
     return text if text.replace("\n", "").replace("\t", "").isprintable() else _CONTROLS.sub("", text)
+
+
+def is_encodable(text: str) -> bool:
+    """Whether UTF-8 can encode a text: not if it has a lone surrogate, which is half a character."""
+    return not _SURROGATE.search(text)
 
 
 def hidden_count(text: str) -> int:

@@ -437,8 +437,8 @@ def _by_words(parts: Sequence[Statement], query: str, languages: Sequence[Langua
     scores = shared_rarity([with_name_forms(part.text) for part in parts], terms)
     if not any(scores):
         return None
-    most = max(scores)
-    best = [part.part for part, score in zip(parts, scores, strict=True) if score == most]
+    highest = max(scores)
+    best = [part.part for part, score in zip(parts, scores, strict=True) if score == highest]
     own = shared_rarity([with_name_forms(part.text) for part in best], terms)
     return _short_excerpt(best[own.index(max(own))], terms)
 

@@ -102,8 +102,7 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
         return _checked(known, embedder, language)
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease, engine_errors("opening the catalog"):
-        if tenant_is_there and not has_tenant(data, tenant):
-            raise ConfigurationError(f"The tenant {tenant!r} was removed in the meantime.")
+        _check_stays(data, tenant, was_there=tenant_is_there)
         database = await with_catalog(data)
         note_tenant(data, tenant)
         _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
@@ -136,6 +135,11 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
             await _create_tables(data, database, collection)
         await _enter(data, collections, collection, started)
         return collection
+
+
+def _check_stays(data: Home, tenant: str, *, was_there: bool) -> None:
+    if was_there and not has_tenant(data, tenant):
+        raise ConfigurationError(f"The tenant {tenant!r} was removed in the meantime.")
 
 
 def _checked(
