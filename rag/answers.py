@@ -385,7 +385,7 @@ class Extract:
     `until` is the end of the requested part: of the source, the section, or the last chunk or line. Reading
     on ends at `more_until`, the end of the section or of the source without its white space. `fields`
     are the declared fields of the source. The text begins on line `first_line` of `line_count`. The `outline`
-    is that of the source, or of the requested section or lines. An extract of the outline alone has no text;
+    covers the source, or the requested section or lines. An extract of the outline alone has no text;
     its outline begins at `start`. `passage` is the text of the named chunks, or else the beginning of the
     part, and `page` the one on which the chunk begins that it begins in. `standing` is what became of the
     passages if they were named as cited in a former revision, and `cited_text` is the id of their text as it

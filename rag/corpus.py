@@ -175,7 +175,7 @@ class Block:
     """A structural part of a document's text: `text[start:end]`.
 
     Blocks are in order, don't overlap, and cover all but white space. `level` is set for headings only; 1 is
-    the outermost. `title` is that of a heading, or the cells of a sheet, as "A2:F2". A heading without a
+    the outermost. `title` is a heading's title, or the cells of a sheet, as "A2:F2". A heading without a
     title ends the section above it, and may be empty.
     """
 

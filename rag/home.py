@@ -186,7 +186,7 @@ class Bucket:
                 return _Seen(now, None, None)
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """The names of the objects in a folder, without those of folders in it, sorted.
+        """The names of the objects directly in a folder, sorted.
 
         Raises:
             StoreError: as `read`.
@@ -520,7 +520,7 @@ def _give_if_new(descriptor: int, owner: os.stat_result, began: float) -> None:
 
 
 def closed_part(data: Path) -> Path | None:
-    """A file or folder of a data folder that this user may not read; None if there is none.
+    """A file or folder of a data folder that this user may not read; None without one.
 
     If this user may write the data folder, also a folder or a lock that it may not write.
     """

@@ -64,8 +64,8 @@ def valid_name(name: str) -> str:
 def bare_name(kind: Literal["user", "group"], name: str) -> str:
     """`name`, unchanged, if it may name a user or a group without the prefix of an access list entry.
 
-    "group:hr" instead of "hr" would match nobody, and a denial of "hr " nobody in hr. So both are errors and
-    not groups of these names.
+    "group:hr" instead of "hr" would match nobody, and a denial of "hr " would stop nobody in hr. So both are
+    errors, not names of other groups.
 
     Raises:
         ConfigurationError: no access list can hold the name, it has such a prefix, or spaces around it.

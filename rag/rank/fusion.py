@@ -142,7 +142,7 @@ def calibrated_fusion(
     Example: {"a": 0.6}, {"b": 1.0}, words=3 -> {"a": 0.6 / sqrt(2), "b": 1 / 4.5 / sqrt(2)}.
     """
     best = max(sparse.values(), default=0.0)
-    # By the number of words, not by the best score, which may be that of a chance match.
+    # By the number of words, not by the best score, which a chance match may have.
     maximum = max(WORD * min(WORDS, max(words, 1)), best)
     maximum -= complete * (maximum - best) if best else 0.0
     shares = {item: score / maximum for item, score in sparse.items()}
@@ -334,8 +334,8 @@ def by_recency(
 ) -> list[Hit]:
     """`hits` with their scores aged by these `ages` in days, best first; ties stay in the given order.
 
-    A hit overtakes none that was before it and is as new: editions are in order already, whatever their
-    scores, and those of documents that are years old differ by next to nothing when they are aged.
+    A hit overtakes no earlier hit that is as new. Editions are in order already, whatever their scores, and
+    the scores of documents that are years old hardly differ once they are aged.
 
     Raises:
         ConfigurationError: a hit has no age, and `missing` is "error".

@@ -199,7 +199,7 @@ def tool_functions(
 
 
 def _reading_as_meant(method: ToolFunction, prefix: str, docstring: str) -> ToolFunction:
-    """A function like the method, with arguments that are read as those of the MCP tools."""
+    """A function like the method, whose arguments are read as the MCP tools read theirs."""
     parameters, model = signature(method), _arguments_of(method.__name__)
 
     @wraps(method)

@@ -364,8 +364,8 @@ OTHER_CASE = "No document has the {} of the filter in this letter case or width;
 async def _case_notes(views: Sequence[View]) -> list[str]:
     """A note for each condition of a filter whose value readable documents have in another form alone.
 
-    It names nothing else that documents have, because a note is read as our own words. There is none where it
-    would take a read of all rows of an attached table, or can't be known.
+    It names no other values of documents, because a note is read as our own words. Attached tables and
+    retrievers get no note: all their rows would have to be read, or can't be known.
     """
     if any(view.table.collection.attached or view.table.retrieves or view.table.failed for view in views):
         return []

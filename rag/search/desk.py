@@ -359,7 +359,7 @@ class Desk:
         """A window on a source, up to `max_chars` long. `id_` names a source, a chunk, or a range of them.
 
         The window shows the requested `part`, or a source from its beginning, or is centred on the chunks. A
-        section, lines and the outline are those of the source, also if the id names a chunk. Chunks of a
+        section, lines and the outline are of the source, even if the id names a chunk. Chunks of a
         revision (source_id@revision/seq) are those that stand in their place now; a note and
         `Extract.standing` say what became of them.
 
@@ -553,7 +553,7 @@ class Desk:
     async def _all_views(self, principal: Principal) -> list[View]:
         """The collections of the principal's tenant, ordered by name, even if it can read nothing there.
 
-        Collections of which its bindings admit nothing are left out, as if they didn't exist.
+        Collections from which its bindings admit nothing are left out, as if they didn't exist.
 
         Raises:
             ConfigurationError: the tenant doesn't exist, or the data folder is missing or not refdesk's.

@@ -263,7 +263,7 @@ async def find_exact(query: Query, state: SearchState) -> list[Hit]:
     if needle.match == "regex":
         await to_thread.run_sync(check_syntax, needle)
     for _ in range(READS):
-        notes: list[str] = []  # of this attempt: those of an earlier one may not hold any more
+        notes: list[str] = []  # of this attempt: earlier ones may no longer hold
         with state.steps.step("scan") as scan:
             sources = await _scan(query, needle, state, notes)
             scan.record_count(len(sources))

@@ -29,7 +29,7 @@ LOOKED_AT = 1_000  # passages by words, where all are scored: what many mention 
 MOST_NAMED = 8  # addresses and names in a query; a pasted log has hundreds
 RAISED = 1.4  # the score of a passage that is surely meant, in shares of the best score by words
 FURTHER = 0.9  # how sure a heading above others is, and a subsection: 3.2.1 for 3.2
-GOES_ON = 0.8  # the same of passages in which a section only goes on
+GOES_ON = 0.8  # how sure a passage is in which a section only goes on
 OTHER_CASE = 0.7  # how sure a name is in another letter case
 
 _DIGITS = rf"[0-9]++(?:[.-][0-9]++)*+(?:(?:[a-z]|{ADDED})(?![a-z])|-[a-z]+[.-]?[0-9]*)?"
@@ -190,7 +190,7 @@ class Named:
         return not others or not others.isdisjoint(above)
 
     def _sureness_of_addresses(self, stored: StoredChunk) -> tuple[float, float]:
-        """How surely addresses mean a passage: those of sections ("BGB 433"), and others.
+        """How surely addresses mean a passage: addresses of sections ("BGB 433"), and all others.
 
         The others are mostly versions of what the query is about ("Claude 3.5"), or other documents' tables.
         """

@@ -107,7 +107,7 @@ async def collection_overview(view: View) -> CollectionOverview:
             for stored in batch:
                 source = stored.source
                 tally.count(source.name, source.date, source.metadata.get(LANGUAGE, ""), stored.fields)
-            if tally.sources > MAX_COUNTED:  # values of a part would look like those of all
+            if tally.sources > MAX_COUNTED:  # values of a part would pass for all values
                 break
     return tally.overview(collection)
 

@@ -316,7 +316,7 @@ def _with_differing_editions(hits: list[Hit], question: Query, state: SearchStat
 def _chance_notes(question: Query, state: SearchState) -> list[str]:
     """A note for mode dense if the model knows no word of the question."""
     unknown = [view.table.collection.name for view in state.views if question.unknown_in(view)]
-    # Only a note: whoever asks for mode dense doesn't want hits by words.
+    # Only a note: a caller that asks for mode dense doesn't want hits by words.
     return [CHANCE.format(", ".join(unknown))] if unknown and state.plan.mode == "dense" else []
 
 

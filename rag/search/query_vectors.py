@@ -97,7 +97,7 @@ async def query_meanings(
     Raises:
         ProviderError: an embedding model failed, and the search can't do without it.
         InvalidRequestError: the request's vector compares with no collection, or not with a named one, or
-            with those of several models.
+            with vectors of several models.
         ConfigurationError: the request names a collection for mode dense that another model made.
         NotReadyError: the request names a collection for mode sparse that has no full-text index.
     """

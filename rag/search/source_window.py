@@ -89,7 +89,7 @@ def section_span(
     `heading` may be a path of headings ("Leave > Parental leave") and may begin with the source's `title`.
     Exact matches win, then those in another letter case or width, then a unique heading that begins with it
     or contains it, has its number ("Clause 4.2") or defines its name ("Cart.add"). Of several sections with
-    the same heading it is the first, or the one that contains `start`. `length` is that of the text.
+    the same heading it is the first, or the one that contains `start`. `length` is the length of the text.
 
     Raises:
         InvalidRequestError: no heading matches, or several different ones do, or `start` is in none of them.
@@ -200,7 +200,7 @@ def _are_alike(heading_sign: str, name_sign: str) -> bool:
 
 
 def _definition_names(name: str) -> tuple[str, ...]:
-    """The names in that of a definition, outermost first; none in other texts.
+    """The names that a definition's name consists of, outermost first; none for other texts.
 
     Example: "class cart(base)" -> cart; "cart.add_line(self)" and "(c *cart) add_line" -> cart, add_line.
     """
@@ -346,7 +346,7 @@ class OpenSource:
         return await self.view.table.chunks_between(self.stored, first, last, self.view.where)
 
     async def standing(self, revision: str, seqs: range) -> Standing | None:
-        """What became of these passages of a revision; None of the whole source.
+        """What became of these passages of a revision; None without passages (the whole source).
 
         Raises:
             InvalidRequestError: the revision isn't known.

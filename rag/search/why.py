@@ -54,7 +54,7 @@ async def explain_nothing(query: Query, state: SearchState, find: Find) -> Query
     """The query to try again, with a relaxed filter; None, with a note on the reason, if that can't help.
 
     The filter is relaxed only if the plan allows it. If only accents, or spaces in numbers, of required texts
-    differ, the query gets those of the passages; in mode exact, a note names them instead.
+    differ, the query gets the passages' forms; in mode exact, a note names them instead.
     """
     plan, views = state.plan, query.views
     if not state.left_out.total() and (respelt := await _in_other_forms(query, state, find)):

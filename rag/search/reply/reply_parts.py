@@ -313,7 +313,7 @@ def assemble_context(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpan
     reach = spans[budget][0] if len(spans) > budget else len(text)
     ends = chain(_sentence_ends(text, passages, reach), _token_ends(text, passages, spans, reach))
     text = text[: next((end for end in ends if len(token_spans(text[:end])) <= budget), 0)]
-    # A passage of which only the citation fits isn't included.
+    # A passage isn't included if only its citation fits.
     included = [passage for passage in passages if passage.start < len(text)]
     return Context(
         text=text,

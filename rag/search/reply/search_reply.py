@@ -145,7 +145,7 @@ def search_reply(
 
     If even the first hit doesn't fit alone, it is truncated. Notes say how many hits are missing, and that
     one is truncated. If the answer has a context, the reply has the hits that are in it, without their texts.
-    With `vectors`, hits have their vectors. A hit without a URL has that of its page on the server at
+    With `vectors`, hits have their vectors. A hit without a URL gets the URL of its page on the server at
     `pages`, or else, with `urls`, its resource's URI. Models read `brief` records.
     """
     shown = [*answer.hits, *(copy for hit in answer.hits for copy in hit.copies)]
@@ -273,7 +273,7 @@ def _context_notes(context: Context) -> list[str]:
 
 def _truncate(reply: SearchReply, max_chars: int) -> SearchReply:
     notes = [*reply.notes, "The passage is truncated; open its id to read all of it."]
-    results = [hit.model_copy(update={"tokens": None}) for hit in reply.results]  # those of the whole passage
+    results = [hit.model_copy(update={"tokens": None}) for hit in reply.results]  # of the whole passage
     reply = reply.model_copy(update={"notes": notes, "results": results})
     for hit in results:
         text = hit.text or ""

@@ -431,7 +431,7 @@ def _first(parts: Sequence[Statement], hit: Hit) -> Excerpt:
 def _by_words(parts: Sequence[Statement], query: str, languages: Sequence[Language]) -> Excerpt | None:
     """The part with the rarest words of the query; None if no part has any.
 
-    Of equals, it is the one with most words of its own: rows of a table share those of their header.
+    Ties go to the part with most words of its own: rows of a table share the words of their header.
     """
     terms = with_name_forms(" ".join(query_terms(query, languages)[:MAX_TERMS])).split()
     scores = shared_rarity([with_name_forms(part.text) for part in parts], terms)
@@ -448,7 +448,7 @@ async def _by_meaning(
 ) -> dict[str, Excerpt] | str:
     """The part of each hit that is most similar to the query, by hit id; or why the model failed.
 
-    Empty without a model: another note of the reply says why there is none.
+    Empty without a model, on which the reply has another note.
     """
     if model is None:
         return {}

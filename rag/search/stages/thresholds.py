@@ -123,7 +123,7 @@ def _furthest(
 async def lacks_evidence(
     hits: Sequence[Hit], query: Query, plan: SearchPlan, spellings: Mapping[str, Sequence[Spelling]]
 ) -> bool:
-    """Whether none of these hits, the best, is sufficient evidence for an answer. False without hits.
+    """Whether no hit is sufficient evidence for an answer; `hits` are the best ones. False without hits.
 
     A hit's evidence is `BY_MEANING` times its similarity plus the rest times the share of the query's words
     that it contains, or of their other `spellings`, each weighed by how rare it is in the readable passages.
@@ -316,7 +316,7 @@ def is_of_english_model(collection: Collection) -> bool:
 
 
 def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_counted: bool) -> float:
-    """The threshold of evidence in a hit's collection; 0 if there is none.
+    """The threshold of evidence in a hit's collection; 0 if none is known.
 
     Where passages are not counted by word, only the threshold of the English built-in model was measured.
     """

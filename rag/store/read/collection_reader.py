@@ -220,7 +220,7 @@ class CollectionReader(SourcesReader):
             over = replace(counted_rows(in_rows), pooled=pooled)
             score = partial(score_with_spellings, in_rows, words, spellings, over, every=every)
             scores = await to_thread.run_sync(score)
-            if where != among:  # all readable rows count, and those of the filter are ranked
+            if where != among:  # words count over all readable rows, of which the filter's are ranked
                 chosen = await self.chunk_rows(lambda query: query.where(where).select(["id"]))
                 scores[~pc.is_in(rows["id"], value_set=chosen["id"]).to_numpy()] = 0
             matching = np.flatnonzero(scores)

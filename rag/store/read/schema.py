@@ -318,7 +318,7 @@ def file_record(fields: str) -> FileState | None:
 def flags_record(fields: Mapping[str, Any], digest: str) -> PassageFlags | None:
     """The flags among the parsed `fields` of a source with this digest; None unless they are up to date."""
     match fields.get(FLAGS):
-        # Otherwise newer rules may find more, or the passages were cut anew: they are scanned when shown.
+        # Other rules may find more, and other passages have other numbers: these are scanned when shown.
         case [version, str(cut), dict(by_seq), list(seqs)] if version == rules() and cut == digest:
             return PassageFlags({int(seq): tuple(flags) for seq, flags in by_seq.items()}, frozenset(seqs))
     return None
@@ -376,7 +376,7 @@ def source_record(row: Mapping[str, Any], collection: str) -> Source:
 
 def begin_with(rows: pa.Table, beginning: str) -> pa.Array[Any]:
     """Which rows of summary columns have an id, title or path that starts with `beginning`, in lower case."""
-    # In the JSON as it was written, because parsing that of all sources takes longer: "a" -> '"path": "a'.
+    # In the JSON as it was written, because parsing it for all sources takes longer: "a" -> '"path": "a'.
     path_entry = json.dumps({"path": beginning}, ensure_ascii=False)[1:-2]
     path = pc.match_substring(pc.utf8_lower(rows["metadata"]), path_entry)
     matching: Any = path

@@ -85,7 +85,7 @@ def nearest_spellings(
 ) -> list[Spelling]:
     """The spellings of an unknown word of a query that counted rows have, best first.
 
-    There are none for names such as PD-1 or parseJsonFile, which stand for one thing each.
+    Empty for names such as PD-1 or parseJsonFile, each of which stands for one thing.
     """
     is_plain = word.isalpha() and word.islower()  # as queries are analysed, only names have capitals
     plain = "".join(stems(word, "none", names=False)) if is_plain else ""  # without accents
@@ -250,7 +250,7 @@ def edit_distances(word: str, others: Sequence[str]) -> npt.NDArray[np.int8]:
 def is_typo(word: str, spelling: Spelling, most: int = 1) -> bool:
     """Whether a word surely means the spelling: few edits away as written, or a compound with it.
 
-    Accents don't count. Stems alone don't tell: those of parking and Paris are near.
+    Accents don't count. Stems alone don't tell: parking and Paris have near ones.
     """
     word, written = ("".join(stems(text, "none", names=False)) for text in (word, spelling.written))
     return written in word or word in written or edit_distances(word, [written])[0] <= most

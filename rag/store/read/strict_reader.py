@@ -70,8 +70,8 @@ class StrictReader:
     """The rankings of a collection for one principal, in one search.
 
     `readable` is the predicate for the rows that the principal may read. `hidden` is appended to every
-    predicate to exclude sources whose record differs from the labels that the engine filters by. `languages`
-    are those of the other sources, in which words are searched for. `spellings` are searched for besides the
+    predicate to exclude sources whose record differs from the labels that the engine filters by. Words are
+    searched for in the `languages` of the other sources. `spellings` are searched for besides the
     words. If several collections are searched as one, `pooled` has the counts over the readable rows of all.
     """
 
@@ -224,7 +224,7 @@ class StrictReaderInMemory:
     async def _among(self, where: str) -> Positions | None:
         """The positions of readable rows that satisfy the predicate, None after a commit."""
         copy = await self.reader.rows_in_memory(where, self.rows.version)  # asked for as the search began
-        if copy is None or copy[0] is not self.rows:  # positions are those of one copy
+        if copy is None or copy[0] is not self.rows:  # positions hold for one copy only
             return None
         return self.readable.among(copy[1])
 
@@ -285,7 +285,7 @@ class Asker:
     """The rights of one principal in a collection.
 
     `readable` is the predicate on chunks, and `admits` decides by a source's own record. `labels` is an
-    equivalent predicate on these records, "" if there is none. `key` is the cache key: everything that
+    equivalent predicate on these records, or "". `key` is the cache key: everything that
     decides besides the predicate and the tables.
     """
 

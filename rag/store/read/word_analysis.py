@@ -584,7 +584,7 @@ def _cut_twice(words: Sequence[Word], terms: Sequence[str]) -> Iterator[Word]:
 
 
 def search_terms(words: Sequence[Word]) -> list[str]:
-    """The terms to search the index for: those of words, with repetitions, then those of their other forms.
+    """The terms to search the index for: of the words, with repetitions, then of their other forms.
 
     At most `MAX_TERMS` words, and at most as many terms of other forms.
     """
@@ -685,7 +685,7 @@ def words_in_text(words: Iterable[Word], text: str, language: Language) -> froze
 
 
 def _terms_in_rows(text: str, language: Language) -> list[str]:
-    """The stems of a text in their order, then those of each other form of its names, `_APART` in between.
+    """The stems of a text in order, then the stems of each other form of its names, `_APART` in between.
 
     Example: "parseJsonFile reads" -> parsejsonfil read | parsejsonfil | | pars json file |.
     """

@@ -72,7 +72,7 @@ def _put_if(bucket: Bucket, name: str, content: bytes, mode: object, *refusals: 
 
 
 def delete(bucket: Bucket, names: Iterable[str]) -> None:
-    """Delete those of these objects that exist.
+    """Delete these objects, as far as they exist.
 
     Raises:
         StoreError: as `put`.

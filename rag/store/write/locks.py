@@ -339,7 +339,7 @@ async def open_in_turn(
         if lease is not None:
             for table in tables if lease.inherited else ():  # otherwise nobody is left to be fenced
                 await _fence(table)
-            lease.check()  # after opening: whoever takes over now fences what these tables commit
+            lease.check()  # after opening: a later holder fences what these tables commit
             lease.settled |= last
     return database, tables
 

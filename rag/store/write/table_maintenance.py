@@ -131,8 +131,8 @@ async def compact(
     indexes, so one changed document would cost as much as all. Until then only the newest files are merged,
     and only in tables that are `swept`.
     """
-    anew = await needs_vector_index(chunks)
-    if anew and "vector" in await _indexed_columns(chunks):
+    needs_index = await needs_vector_index(chunks)
+    if needs_index and "vector" in await _indexed_columns(chunks):
         await _index_vectors(chunks)
     rows = await chunks.count_rows()
     if rows < LARGE_ROWS:
@@ -147,10 +147,10 @@ async def compact(
     await _index_ids(sources)
     many = await _unindexed_rows(chunks) > rows * MANY_SHARE
     for table in (chunks, sources):
-        if anew or await is_behind(table) or await _has_built_up(table, keep):
+        if needs_index or await is_behind(table) or await _has_built_up(table, keep):
             # Merged first, so that the index gets one segment for the new rows, not one for each file. But a
             # merge goes by id, which leftovers can repeat, so it waits until the tables are swept.
-            if swept and table is chunks and not anew:
+            if swept and table is chunks and not needs_index:
                 await merge_tail(table, min(MERGED_ROWS, int(rows * MERGED_SHARE)), whole=True)
             await _optimize(table, keep=keep)
         elif swept:

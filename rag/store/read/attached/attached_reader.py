@@ -96,7 +96,7 @@ class AttachedAccess:
         return facts[where]
 
     async def _has_any(self, where: str) -> bool:
-        # Most tables answer with the first rows; only if none of these counts are all read.
+        # The first rows answer for most tables. All are read only if no right of these counts.
         for limit in (FIRST_ROWS, None):
             rows = await self._entries(where, limit)
             if any((await self.records(id_ for id_, _ in rows)).values()):

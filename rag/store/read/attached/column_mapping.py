@@ -132,7 +132,7 @@ def source_id_sql(collection: Collection, id_: str) -> str:
     """SQL for our id of a row: 80 bits, like the id of an ingested source (`rag.store.write.desk_folder`).
 
     A digest, because other ids can be long, and contain what a citation can't. It depends on the collection,
-    so that a table can be attached twice. The digits of the hexadecimal digest become those of our ids.
+    so that a table can be attached twice. Hexadecimal digits that our ids lack become other letters.
     """
     salted = f"concat({literal(f'{collection.tenant}/{collection.name}/')}, {id_})"
     return f"translate(left(encode(sha256({salted}), 'hex'), 20), '0189', 'ghij')"
@@ -350,7 +350,7 @@ class Translation:
         return f"({' OR '.join(conditions)})" if conditions else NOTHING
 
     def _presence(self, field: str, *, present: bool) -> str:
-        """SQL for whether a field has a value; an empty list is none, as in `rag.corpus.Value`."""
+        """SQL for whether a field has a value, which an empty list isn't (`rag.corpus.Value`)."""
         column = self.name(f"field_{field}")
         if field in self.columns.lists:
             return f"coalesce(array_length({column}), 0) {'>' if present else '='} 0"
