@@ -1,8 +1,9 @@
 """The original files of sources: their staleness, dates, expiry and bytes.
 
 Staleness is known without reading the file. A document is dated by the first of these: since when it is valid
-by the words of its text, its metadata, its path, and the last change of its file. It expires at the moment that it states, or a number of days after its date. Moments are in UTC. A
-date without a time is its first moment, and a time without a zone is in UTC.
+by the words of its text, its metadata, its path, and the last change of its file. It expires at the moment
+that it states, or a number of days after its date. Moments are in UTC. A date without a time is its first
+moment, and a time without a zone is in UTC.
 
 A picture of a page is drawn from the present file. It may only show content to which the rights and policies
 of the collection were applied. So the file must have the digest of the stored text.
