@@ -1,5 +1,8 @@
 """The original files of sources: their staleness, dates, expiry and bytes.
 
+`changes_in` watches folders of such files. watchfiles gets changes from the operating system. Where that
+reports none, as on network drives, the environment variable WATCHFILES_FORCE_POLLING=1 makes it poll.
+
 Staleness is known without reading the file. A document is dated by the first of these: since when it is valid
 by the words of its text, its metadata, its path, and the last change of its file. It expires at the moment
 that it states, or a number of days after its date. Moments are in UTC. A date without a time is its first
@@ -18,7 +21,7 @@ import stat
 import time
 import weakref
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from queue import SimpleQueue
@@ -36,6 +39,44 @@ from rag.text.dates import VALIDITY, Day, dates_in, in_common_years
 
 Staleness: TypeAlias = Literal["changed", "gone"]
 """What became of a source's file since it was ingested."""
+
+
+LOOK_MS = 2_000  # how often to see whether a folder is still there
+CALM_MS, LONGEST_MS = 1_000, 30_000  # debounce (editors write in steps), and the longest wait for calm
+
+
+def identity(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """The device and inode of a folder, which identify it; None if it can't be reached."""
+    try:
+        status = os.stat(folder)  # noqa: PTH116 a plain string
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+async def changes_in(folders: Iterable[str], *, without: str) -> AsyncGenerator[set[str], None]:
+    """Yields the changed paths in folders, debounced; first an empty set, once the watch is active.
+
+    From time to time it yields an empty set, so that the caller can check that the folders still exist.
+    Changes in the folder `without` don't count.
+
+    Raises:
+        OSError, RuntimeError: the system watches no more folders, or one of them is gone.
+    """
+    from watchfiles import awatch  # noqa: PLC0415 only to watch
+
+    batches = awatch(
+        *folders,
+        watch_filter=lambda _change, path: not is_below(path, without),
+        debounce=LONGEST_MS,
+        step=CALM_MS,
+        rust_timeout=LOOK_MS,
+        yield_on_timeout=True,
+        raise_interrupt=False,
+        ignore_permission_denied=True,
+    )
+    async for batch in batches:
+        yield {path for _, path in batch}
 
 
 def is_below(path: str, folder: str) -> bool:

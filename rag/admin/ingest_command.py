@@ -7,8 +7,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.document_admission import unasked
 from rag.ingest.ingest_run import GentleExecutor
 from rag.ingest.report import InterruptedRunError, Report, unmatched_notes
-from rag.originals import is_below
+from rag.originals import LOOK_MS, changes_in, identity, is_below
 from rag.runtime import be_gentle
 
 
@@ -308,11 +307,7 @@ def exit_code(report: Report, *, known_ok: bool = False) -> int:
     return 0 if report.complete else PARTLY_FAILED
 
 
-# Watching. watchfiles gets changes from the operating system. Where that reports none, as on network drives,
-# the environment variable WATCHFILES_FORCE_POLLING=1 makes it poll.
-
-LOOK_MS = 2_000  # how often to see whether a folder is still there
-CALM_MS, LONGEST_MS = 1_000, 30_000  # debounce (editors write in steps), and the longest wait for calm
+# Watching.
 
 
 async def watch(
@@ -353,7 +348,7 @@ async def _watch_once(
         while not _existing(_names_by_real_path(folders)):  # noqa: ASYNC110 no event comes of what isn't there
             await anyio.sleep(LOOK_MS / 1000)
         return list(dict.fromkeys(folders.values()))
-    async for paths in _changes_in(there, without=without):
+    async for paths in changes_in(there, without=without):
         # The first turn comes once the watch is active, so no change between it and the run is missed.
         changed = [name for folder, name in watched.items() if any(is_below(path, folder) for path in paths)]
         await _run(run, list(dict.fromkeys([*due, *changed])))
@@ -364,31 +359,6 @@ async def _watch_once(
                 echo(f"{path} is gone. Waiting for it.", err=True)
             break
     return list(dict.fromkeys(folders.values()))
-
-
-async def _changes_in(folders: Iterable[str], *, without: str) -> AsyncGenerator[set[str], None]:
-    """Yields the changed paths in folders, debounced; first an empty set, once the watch is active.
-
-    From time to time it yields an empty set, so that the caller can check that the folders still exist.
-    Changes in the folder `without` don't count.
-
-    Raises:
-        OSError, RuntimeError: the system watches no more folders, or one of them is gone.
-    """
-    from watchfiles import awatch  # noqa: PLC0415 only to watch
-
-    batches = awatch(
-        *folders,
-        watch_filter=lambda _change, path: not is_below(path, without),
-        debounce=LONGEST_MS,
-        step=CALM_MS,
-        rust_timeout=LOOK_MS,
-        yield_on_timeout=True,
-        raise_interrupt=False,
-        ignore_permission_denied=True,
-    )
-    async for batch in batches:
-        yield {path for _, path in batch}
 
 
 def _names_by_real_path(folders: Mapping[Path, str]) -> dict[str, str]:
@@ -407,13 +377,9 @@ async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) 
 
 
 def _existing(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """The existing folders with their device and inode, which tell each from a successor at its path."""
-    existing = {}
-    for path in folders:
-        with suppress(OSError):
-            status = os.stat(path)  # noqa: PTH116 a plain string
-            existing[path] = status.st_dev, status.st_ino
-    return existing
+    """The existing folders with what tells each from its successor."""
+    identities = {path: identity(path) for path in folders}
+    return {path: stat for path, stat in identities.items() if stat}
 
 
 def _real(path: Path) -> str:
