@@ -137,13 +137,6 @@ def prefix_of_origin(name: str) -> str:
     return f"origin:{name}/"
 
 
-def suffix_of(path: str) -> str:
-    """The suffix of a path's last part, with its dot."""
-    last = path.rpartition("/")[2]
-    stem, dot, suffix = last.rpartition(".")
-    return f".{suffix}" if dot and stem else ""
-
-
 def matches(path: str, patterns: Sequence[str]) -> bool:
     """Whether a pattern matches the path, its last part, or a folder in it; * matches across folders."""
     return any(fits(head, patterns) for head in accumulate(path.split("/"), "{}/{}".format))

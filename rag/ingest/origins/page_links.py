@@ -6,7 +6,6 @@ type, which could be an entity bomb.
 
 from __future__ import annotations
 
-import html
 import re
 import zlib
 from collections.abc import Mapping
@@ -20,14 +19,12 @@ from xml.parsers import expat
 from rag.ingest.origins.guarded_http import inflated, too_large
 from rag.ingest.origins.origin_look import FetchError
 from rag.ingest.parse.decode import rough_text
+from rag.ingest.parse.html_widgets import attributes_of
 from rag.uris import STANDARD_PORTS, web_address
 
 MAX_LINKS = 5000  # of one page
 MAX_TAGS = 20_000  # of one page, which take a second
 _TAG = re.compile(r"<(a|base|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
-_ATTRIBUTE = re.compile(
-    r"""([a-z-]{1,20})\s{0,9}=\s{0,9}(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE
-)
 _ANY_TAG = re.compile(r"<(/?[a-z]*)[^<>]*>", re.IGNORECASE)
 _UNRESERVED = re.compile(r"%([0-9A-Fa-f]{2})")
 
@@ -85,10 +82,7 @@ def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
     base, main, robots_orders = url, "", [headers.get("x-robots-tag", "")]
     links: dict[str, None] = {}
     for match in islice(_TAG.finditer(text), MAX_TAGS):
-        attributes = {
-            attribute[1].lower(): html.unescape(attribute[2] or attribute[3] or attribute[4] or "")
-            for attribute in _ATTRIBUTE.finditer(match[2])
-        }
+        attributes = attributes_of(match[2])
         target, relation = attributes.get("href", ""), attributes.get("rel", "").lower().split()
         match match[1].lower():
             case "base" if target:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, TypeAlias, cast
 
 from rag.access.rule import check_access, narrower, valid_entries
@@ -25,7 +25,7 @@ from rag.config.origin_settings import RecordsOrigin
 from rag.corpus import Access, Visibility
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import unsupported
-from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, suffix_of
+from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings
 from rag.ingest.parse.front_matter import ACCESS_KEYS
 from rag.ingest.prepare import plain_text
 from rag.ingest.source_files import LocalFile, over_limit, read_if_there
@@ -358,7 +358,7 @@ def _document_of(record: Record, origin: RecordsOrigin, context: OriginContext) 
         data, suffix, sidecar = record.text.encode("utf-8", "replace"), SUFFIXES[record.type], b""
     else:
         data, suffix, sidecar = _file(record.path or "", origin.folder, context)
-    if suffix_of(record.id).lower() == suffix.lower():
+    if PurePosixPath(record.id).suffix.lower() == suffix.lower():
         suffix = ""
     return context.local_file(record.id, data, stated=record.stated, suffix=suffix, sidecar=sidecar)
 

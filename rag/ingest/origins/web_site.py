@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,7 +29,6 @@ from rag.ingest.origins.origin_look import (
     OriginFindings,
     RefusedError,
     matches,
-    suffix_of,
 )
 from rag.ingest.origins.page_links import (
     Listing,
@@ -288,7 +288,7 @@ class _Crawl:
         if facts.noindex:
             self._findings.discovery.forbidden[self._uri(visit.url)] = NOT_INDEXED
             self._findings.discovery.outcomes.append(Outcome(printable(url), "ignored", NOT_INDEXED))
-        elif is_picture or not self._context.reads(f"page{suffix or suffix_of(path)}", reply.body):
+        elif is_picture or not self._context.reads(f"page{suffix or PurePosixPath(path).suffix}", reply.body):
             self._findings.ignored(url, self._context.uri(path), kind)
         elif self._context.is_wanted(path):
             self._store(visit, url, reply, links, "" if suffix and path.endswith(suffix) else suffix)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import unread_files
-from rag.ingest.parse.document_parts import MAX_SPAN, NAMED, MergedCells, Part, compose, date, facts
+from rag.ingest.parse.document_parts import MAX_SPAN, NAMED, MergedCells, Part, compose, date, facts, listing
 from rag.ingest.parse.titles_and_questions import first_heading, heading_words, starred, with_questions
 from rag.report import counted, names_briefly
 from rag.text.table_heads import pipe_table
@@ -283,11 +283,8 @@ def _precedes_text(line: str) -> bool:
 
 def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
     """A listing as code; empty for a comment, whose fence is slashes."""
-    code = "\n".join(lines).strip("\n")
-    if not code.strip() or fence.startswith("////"):
-        return Part("code", "")
     language = _SOURCE.search(attributes)
-    return Part("code", f"```{language[1] if language else ''}\n{code}\n```")
+    return listing("" if fence.startswith("////") else "\n".join(lines), language[1] if language else "")
 
 
 def _table(lines: Sequence[str], fence: str, attributes: str) -> str:

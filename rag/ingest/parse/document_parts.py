@@ -83,6 +83,12 @@ def heading(title: str, level: int) -> Part:
     return Part("heading", f"{'#' * level} {title}" if title else "", level, title)
 
 
+def listing(code: str, language: str = "") -> Part:
+    """A fenced code block; an empty part of blank code."""
+    code = code.strip("\n")
+    return Part("code", f"```{language}\n{code}\n```" if code.strip() else "")
+
+
 def compose(parts: Iterable[Part]) -> tuple[str, tuple[Block, ...]]:
     """The text of the parts with a blank line between them, and their blocks. Empty parts are left out."""
     texts: list[str] = []

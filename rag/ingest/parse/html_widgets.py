@@ -109,7 +109,7 @@ def with_widgets_as_text(page: str) -> str:
 
 def _tick(tag: re.Match[str]) -> str:
     """A tag with a checkbox behind it if it is ticked or not; an empty one as a checkbox."""
-    state = _state(_attributes(tag["attributes"]))
+    state = _state(attributes_of(tag["attributes"]))
     if state is None or _HAS_INPUT.match(tag.string, tag.end()):
         return tag[0]
     is_shown = tag["end"] and tag["tag"].casefold() not in {"li", "td"}
@@ -180,7 +180,7 @@ def _list_texts(tags: Sequence[re.Match[str]], page: str) -> dict[tuple[int, int
     """What stands in the place of the tags of a list, and its labels, where it is one of those."""
     texts: dict[tuple[int, int], str] = {}
     opening, items = tags[0], [tag for tag in tags if tag[2].casefold() == "li" and not tag[1]]
-    about = [_attributes(item[3]) for item in items]
+    about = [attributes_of(item[3]) for item in items]
     is_special = _SPECIAL.search(opening[3]) or any("value" in attributes for attributes in about)
     is_numbered = opening[2].casefold() == "ol"
     ends = [heading.end() for item in items if (heading := _HEADED.match(page, item.end()))]
@@ -190,7 +190,7 @@ def _list_texts(tags: Sequence[re.Match[str]], page: str) -> dict[tuple[int, int
         texts |= {tag.span(): f"<{tag[1]}ul>" for tag in tags if tag[2].casefold() != "li"}
         ends = [item.end() for item in items]
     if is_numbered and (has_sections or is_special):
-        labels = _item_labels(_attributes(opening[3]), about)
+        labels = _item_labels(attributes_of(opening[3]), about)
         texts |= {(end, end): f"{label} " for end, label in zip(ends, labels, strict=True)}
     return texts
 
@@ -314,8 +314,8 @@ class _TagTexts:
                 self.in_open_list = False
                 return f"{tag[0]} {ticked(is_shown)} "
             case "input":
-                return html.escape(_input_text(_attributes(tag[2])))
-        return html.escape(self._picture(tag, _attributes(tag[2]))) or tag[0]
+                return html.escape(_input_text(attributes_of(tag[2])))
+        return html.escape(self._picture(tag, attributes_of(tag[2]))) or tag[0]
 
     def _picture(self, tag: re.Match[str], attributes: dict[str, str]) -> str:
         """The alternative text of a picture; of one alone in its block only once: ornaments repeat."""
@@ -342,7 +342,7 @@ def _is_alone(tag: re.Match[str]) -> bool:
     return bool(_BLOCK_BEFORE.search(before)) and bool(_BLOCK_BEHIND.match(tag.string, tag.end()))
 
 
-def _attributes(text: str) -> dict[str, str]:
+def attributes_of(text: str) -> dict[str, str]:
     """The attributes of a tag by name in lower case; the last of the same name counts."""
     return {
         match[1].casefold(): html.unescape(match[2] or match[3] or match[4] or "")

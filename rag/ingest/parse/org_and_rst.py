@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import omission_remarks, unread_files
-from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, line_blocks
+from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, line_blocks, listing
 from rag.ingest.parse.text_and_settings import field_list, rfc822_headers
 from rag.ingest.parse.titles_and_questions import first_heading, heading_words, starred, with_questions
 
@@ -96,8 +96,7 @@ def _block_parts(begin: re.Match[str], lines: list[str]) -> Iterator[Part]:
     """The parts of a block: code as code, a quotation or a note as text, nothing of a comment."""
     kind = begin["kind"].casefold()
     if kind in _CODE:
-        code = "\n".join(lines).strip("\n")
-        yield Part("code", f"```{begin['language']}\n{code}\n```" if code.strip() else "")
+        yield listing("\n".join(lines), begin["language"])
     elif kind != "comment":
         label = f"{kind.upper()}: " if _ORG_LABELS.fullmatch(kind) else ""
         yield from _org_parts([label + lines[0], *lines[1:]] if label and lines else lines)

@@ -20,6 +20,7 @@ from rag.ingest.parse.document_parts import (
     heading,
     listed_names,
     listed_pairs,
+    listing,
     numeral,
 )
 from rag.ingest.parse.formulas import mathml_text
@@ -332,8 +333,7 @@ class _Body:
         elif name in _HEADINGS and (name_of(above) in _ABOVE_TITLES or depth == 0):
             yield heading(words(element), depth + 1)
         elif name in _CODE:
-            code = clean("".join(element.itertext())).strip("\n")
-            yield Part("code", f"```\n{code}\n```" if code.strip() else "")
+            yield listing(clean("".join(element.itertext())))
         elif name in _TABLES and [*named(element.iter(), _ROWS)]:
             yield from self._table(element)
         elif name in _LISTS:
