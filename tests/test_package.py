@@ -107,6 +107,13 @@ def test_the_wheel_holds_every_module_and_the_lists_that_they_read(wheel: ZipFil
     assert {
         "rag/text/months.txt",
         "rag/text/simplified.txt",
+        "rag/text/ibans.toml",
+        "rag/text/languages.toml",
+        "rag/ingest/parse/latex_macros.toml",
+        "rag/ingest/parse/mail/calendars.toml",
+        "rag/ingest/parse/office/number_formats.toml",
+        "rag/ingest/parse/pdf/stop_words.txt",
+        "rag/ingest/parse/source_code.toml",
         "rag/store/read/query_words.toml",
         "rag/search/skill.txt",
     } <= {*wheel.namelist()}

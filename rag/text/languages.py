@@ -2,52 +2,18 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 
 from rag.corpus import Collection, Language
 
 LANGUAGE = "language"
 """The metadata of a source that holds the tag of its language."""
 
-_STEMMED: dict[str, Language] = {
-    "ar": "Arabic",
-    "da": "Danish",
-    "nl": "Dutch",
-    "en": "English",
-    "fi": "Finnish",
-    "fr": "French",
-    "de": "German",
-    "el": "Greek",
-    "hu": "Hungarian",
-    "it": "Italian",
-    "nb": "Norwegian",
-    "nn": "Norwegian",
-    "no": "Norwegian",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "es": "Spanish",
-    "sv": "Swedish",
-    "ta": "Tamil",
-    "tr": "Turkish",
-    "vi": "Vietnamese",
-}
-
-_OTHERS = """
-af Afrikaans|am Amharic|an Aragonese|as Assamese|az Azerbaijani|be Belarusian|bg Bulgarian
-bn Bengali|br Breton|bs Bosnian|ca Catalan|cs Czech|cy Welsh|dz Dzongkha|eo Esperanto|et Estonian
-eu Basque|fa Persian|fo Faroese|ga Irish|gl Galician|gu Gujarati|he Hebrew|hi Hindi|hr Croatian
-ht Haitian|hy Armenian|id Indonesian|is Icelandic|ja Japanese|jv Javanese|ka Georgian|kk Kazakh
-km Khmer|kn Kannada|ko Korean|ku Kurdish|ky Kyrgyz|la Latin|lb Luxembourgish|lo Lao|lt Lithuanian
-lv Latvian|mg Malagasy|mk Macedonian|ml Malayalam|mn Mongolian|mr Marathi|ms Malay|mt Maltese
-ne Nepali|oc Occitan|or Odia|pa Punjabi|pl Polish|ps Pashto|qu Quechua|rw Kinyarwanda
-se Northern Sami|si Sinhala|sk Slovak|sl Slovenian|sq Albanian|sr Serbian|sw Swahili|te Telugu
-th Thai|tl Tagalog|ug Uyghur|uk Ukrainian|ur Urdu|vo Volapük|wa Walloon|xh Xhosa
-zh Chinese|zu Zulu
-"""
-_NAMES = dict(_STEMMED) | dict(
-    entry.split(" ", 1) for line in _OTHERS.strip().splitlines() for entry in line.split("|")
-)
+_LISTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_STEMMED: dict[str, Language] = _LISTS["stemmed"]
+_NAMES: dict[str, str] = _LISTS["stemmed"] | _LISTS["others"]
 
 
 def primary(tag: str) -> str:

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from unicodedata import normalize
 
 # White space and hyphens in a class of a pattern; and what stands between two groups of a number that the end
@@ -20,37 +22,8 @@ COUNTRY = (
     r"|6(?:[0-6]|[789]\d)|8(?:[1246]|[0578]\d)|9(?:[0-58]|[679]\d))"
 )
 """The code of a country in a phone number, by ITU-T E.164."""
-_IBAN_FORMS: Mapping[str, str] = {
-    "AT EE LT": "16n",
-    "BE": "12n",
-    "BG": "4a6n8c",
-    "BR": "23n1a1c",
-    "CH LI": "5n12c",
-    "CY": "8n16c",
-    "CZ ES SE SK": "20n",
-    "DE": "18n",
-    "DK FI": "14n",
-    "FR MC": "10n11c2n",
-    "GB IE": "4a14n",
-    "GR": "7n16c",
-    "HR": "17n",
-    "HU PL": "24n",
-    "IL AE": "19n",
-    "IS": "22n",
-    "IT SM": "1a10n12c",
-    "LU": "3n13c",
-    "LV": "4a13c",
-    "MT": "4a5n18c",
-    "NL": "4a10n",
-    "NO": "11n",
-    "PT": "21n",
-    "RO": "4a16c",
-    "SA": "2n18c",
-    "SI": "15n",
-    "TR": "6n16c",
-    "UA": "6n19c",
-}
-"""What follows the check digits: digits (n), letters (a) or either (c), by the registry of ISO 13616."""
+_IBAN_FORMS: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("ibans.toml").read_text("utf-8"))
+"""What follows the check digits, by the codes of countries."""
 
 
 _IBAN = re.compile(r"(?<!\w)[A-Za-z]{2}[0-9]{2}(?:[ -]?[0-9A-Za-z]{4}){2,7}(?:[ -]?[0-9A-Za-z]{1,3})?(?!\w)")

@@ -6,49 +6,16 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rag.ingest.parse.document_parts import listed_names, listed_pairs
+from rag.ingest.parse.document_parts import listed_names, listed_pairs, toml_beside
 
 MATH = re.compile(
     r"(?<!\\)\$\$.{1,8000}?\$\$|(?<!\\)\$(?:[^$\\\n]|\\.|\n(?!\n))+\$|\\\(.{1,8000}?\\\)|\\\[.{1,8000}?\\\]"
     r"|\\begin\{(equation|align|gather|multline|eqnarray|displaymath|math|alignat|flalign|IEEEeqnarray)(\*?)\}.{0,8000}?\\end\{\1\2\}",
     re.DOTALL,
 )
-_READ = listed_names("""
-    part chapter section subsection subsubsection paragraph subparagraph begin end item bibitem caption
-    title author date keywords and thanks footnote cite citep citet citealp autocite parencite textcite ref
-    eqref autoref cref Cref pageref href label input include subfile includegraphics maketitle verb
-    newcommand renewcommand
-""")
-"""Commands that the parser reads: redefining them changes their looks, not their meaning."""
-FORMATTING = _READ | listed_names("""
-    emph textbf textit texttt textsc textsf textsl textrm textup textmd textnormal textsuperscript
-    textsubscript underline uline sout ul hl st enquote uppercase lowercase MakeUppercase MakeLowercase mbox
-    hbox vbox makebox fbox framebox text mathrm url nolinkurl path footnotetext footnotemark marginpar
-    subcaption captionof abstract keywords subtitle affiliation affil institute address email orcid
-    IEEEauthorblockN IEEEauthorblockA institution city state country department streetaddress postcode
-    authornote corref bf it tt sc sf sl rm em bfseries itshape ttfamily scshape sffamily slshape rmfamily
-    upshape mdseries normalfont tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge
-    selectfont boldmath unboldmath centering raggedright raggedleft flushleft flushright center par noindent
-    indent newline linebreak pagebreak newpage clearpage cleardoublepage nopagebreak nolinebreak break
-    allowbreak hfill vfill hfil vfil smallskip medskip bigskip newblock protect relax xspace ignorespaces
-    unskip null leavevmode strut phantom hphantom vphantom tableofcontents listoffigures listoftables
-    appendix appendices frontmatter mainmatter backmatter printbibliography addbibresource printindex
-    makeindex balance hline cline toprule midrule bottomrule cmidrule tabularnewline addlinespace textwidth
-    linewidth columnwidth textheight hsize baselineskip doublespacing onehalfspacing singlespacing
-    setstretch fontfamily sloppy fussy flushbottom raggedbottom frenchspacing twocolumn onecolumn
-    columnbreak FloatBarrier phantomsection texorpdfstring pdfbookmark hypertarget hyperlink hyperref
-    nameref Autoref subref vref crefrange citeauthor citeyear citeyearpar citealt footcite fullcite Citet
-    Citep c v u H k r d b t textcolor colorbox fcolorbox raisebox parbox scalebox rotatebox resizebox
-    multicolumn multirow foreignlanguage selectlanguage frame frametitle framesubtitle pause alert only
-    onslide uncover column makeatletter makeatother begingroup endgroup bgroup egroup ensuremath lstinline
-    lstset lstinputlisting mintinline acro ac acp acs acl acf gls glspl Gls Glspl num def gdef edef xdef let
-    providecommand DeclareMathOperator DeclareRobustCommand newif if fi else or ifx iftrue iffalse ifmmode
-    expandafter csname endcsname global long kern hskip hrule vrule rule hrulefill dotfill markboth
-    markright numberwithin allowdisplaybreaks displaybreak nonumber notag tag qedhere qed proof document
-    makecell AND And looseness overfullrule orcidID authorrunning titlerunning shorttitle shortauthors ead
-    titlepage tablecaption tablehead colhead tablecolumns uuline tightlist subfigure subfloat inst
-    ContinuedFloat
-""")
+_LISTS = toml_beside(__file__)
+_READ = listed_names(_LISTS["read"])
+FORMATTING = _READ | listed_names(_LISTS["formatting"])
 """Commands that only format: they can be dropped, or replaced by their arguments."""
 
 _DEFINER = re.compile(
@@ -300,18 +267,7 @@ _QUANTITY = re.compile(
     rf"(?:\[[^\[\]]*\])?\s*{_BRACED}(?:\s*{_BRACED})?(?:\s*{_BRACED})?"
 )
 _NAME = re.compile(r"\\([a-zA-Z]+)\s*(?:\{([^{}]*)\})?|([^\\]+)")
-_PREFIXES = listed_pairs("""
-    femto f|pico p|nano n|micro µ|milli m|centi c|deci d|deca da|hecto h|kilo k|mega M|giga G|tera T
-    peta P|kibi Ki|mebi Mi|gibi Gi
-""")
-_UNITS = listed_pairs("""
-    metre m|meter m|gram g|kilogram kg|second s|ampere A|kelvin K|mole mol|candela cd|hertz Hz|newton N
-    pascal Pa|joule J|watt W|coulomb C|volt V|farad F|ohm Ω|siemens S|weber Wb|tesla T|henry H
-    celsius °C|degreeCelsius °C|lumen lm|lux lx|becquerel Bq|gray Gy|sievert Sv|minute min|hour h|day d
-    hectare ha|litre L|liter L|tonne t|electronvolt eV|dalton Da|percent %|degree °|arcminute ′
-    arcsecond ″|radian rad|steradian sr|angstrom Å|decibel dB|byte B|neper Np|bel B|astronomicalunit au
-""")
-"""Signs by name; other units are called as they are written: bar, bit."""
+_PREFIXES, _UNITS = listed_pairs(_LISTS["prefixes"]), listed_pairs(_LISTS["units"])
 _POWERS = {"squared": "^2", "cubed": "^3", "square": "^2", "cubic": "^3"}
 
 

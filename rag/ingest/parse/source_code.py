@@ -15,25 +15,14 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, Document
-from rag.ingest.parse.document_parts import block, listed_names, paragraphs, with_letters
+from rag.ingest.parse.document_parts import block, listed_names, paragraphs, toml_beside, with_letters
 from rag.text.plain_text import one_line, trimmed
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-SUFFIXES = listed_names("""
-    .py .pyi .js .mjs .cjs .jsx .ts .mts .cts .tsx .vue .svelte .java .kt .kts .scala .groovy .gradle
-    .clj .cljs .c .h .cc .cpp .cxx .hpp .hh .cs .fs .vb .go .rs .zig .swift .m .mm .dart .rb .php .pl
-    .pm .lua .r .jl .nim .hs .ml .mli .ex .exs .erl .elm .lisp .el .scm .sh .bash .zsh .fish .ps1 .bat
-    .cmd .sql .proto .graphql .gql .diff .patch .css .scss .sass .less .cmake .mk .tf .hcl .nix
-    .properties .xsd .xsl .xslt .wsdl .tfvars .sol .f .f90 .f95 .for .v .sv .vhd .vhdl .asm .tcl .cu
-    .hbs .erb .cshtml .jsp .feature .http .puml .mmd .prisma .service .timer .po .strings .razor .bicep
-    .psm1 .psd1 .bzl .bazel .thrift .rego .cue .jsonnet .libsonnet .robot .glsl .hlsl .wgsl .inl .cuh .ino
-    .fsx .sc .edn .vim .awk .rkt .pas .astro .ejs .twig .mustache .liquid .pug .haml .slim .jinja .jinja2
-    .j2 .tpl .tmpl .dockerfile go.mod
-    dockerfile containerfile makefile rakefile gemfile jenkinsfile vagrantfile procfile justfile pipfile
-    brewfile tiltfile caddyfile codeowners
-""")
+_LISTS = {name: listed_names(names) for name, names in toml_beside(__file__).items()}
+SUFFIXES = _LISTS["suffixes"]
 _TOP_LEVEL = re.compile(r"\n[^\S\n]*+\n(?=[^\s)\]}])")
 _CLOSING = re.compile(r"(?:[\s)\]};,]|end\b|#endif\b.*)*")
 _WHITE = re.compile(r"\s")
@@ -169,42 +158,16 @@ MAX_NESTING = 12  # definitions in definitions
 MAX_BROKEN = 0.2  # share of the code that the grammar can't read
 
 
-_FUNCTIONS = listed_names("""
-    function_definition function_declaration generator_function_declaration method_definition
-    method_declaration constructor_declaration compact_constructor_declaration destructor_declaration
-    operator_declaration function_item macro_definition macro_rule method singleton_method
-    local_function_statement secondary_constructor init_declaration deinit_declaration
-""")
-_CONTAINERS = listed_names("""
-    class_definition class_declaration abstract_class_declaration interface_declaration enum_declaration
-    internal_module module record_declaration annotation_type_declaration class_specifier struct_specifier
-    union_specifier enum_specifier namespace_definition namespace_declaration struct_declaration
-    impl_item struct_item enum_item trait_item mod_item union_item class singleton_class
-    trait_declaration object_declaration companion_object protocol_declaration object_definition
-    trait_definition enum_definition package_object
-""")
+_FUNCTIONS, _CONTAINERS, _TRANSPARENT = (_LISTS[name] for name in ("functions", "containers", "transparent"))
+_MODIFIERS, _NAMES = _LISTS["modifiers"], _LISTS["names"]
 _GROUP = "type_declaration"  # of Go; of several types if it has a parenthesis
 _TYPES = frozenset({"type_spec", "type_alias"})  # in it
 _WRAPPERS = frozenset({"decorated_definition", "template_declaration", "export_statement", _GROUP})
-_TRANSPARENT = listed_names("""
-    block class_body declaration_list field_declaration_list interface_body enum_body statement_block
-    enum_body_declarations enum_class_body body_statement preproc_ifdef preproc_if preproc_else
-    linkage_specification protocol_body template_body object_type compound_statement enum_declaration_list
-    annotation_type_body record_body type_declaration if_statement else_clause try_statement except_clause
-""")
 _ASSIGNMENTS = frozenset({"lexical_declaration", "variable_declaration", "expression_statement"})
 _FUNCTION_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
-_MODIFIERS = listed_names("""
-    modifiers modifier annotation marker_annotation attribute_list visibility_modifier final_modifier
-    abstract_modifier
-""")
 _LEADING = frozenset(
     {"comment", "line_comment", "block_comment", "multiline_comment", "attribute_item", "decorator"}
 )
-_NAMES = listed_names("""
-    identifier field_identifier qualified_identifier destructor_name operator_name type_identifier
-    simple_identifier operator_cast member_expression
-""")
 _DECLARATORS = frozenset({"function_declarator", "pointer_declarator", "reference_declarator"})
 
 

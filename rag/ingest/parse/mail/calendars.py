@@ -15,6 +15,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.decode import decode_part
+from rag.ingest.parse.document_parts import toml_beside
 from rag.ingest.parse.json_and_csv import records_document
 from rag.text.plain_text import one_line
 
@@ -29,78 +30,12 @@ _DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)(?:T(\d\d):?(\d\d)(?::?\d\d)?(Z?))?"
 _LINE_TAG = re.compile(r"(?i)<(?:br|p|div|[uo]l|h[1-6]|table|body)\b[^<>]*>")
 _TAG = re.compile(rf"{_LINE_TAG.pattern}|</(?:a|b|i|u|span|strong|em)>")
 _SUMMARIES = {"VEVENT": "Event", "VTODO": "Task", "VJOURNAL": "Entry"}
-_LABELS = {
-    "DTSTART": "Start",
-    "DTEND": "End",
-    "DUE": "Due",
-    "DURATION": "Duration",
-    "COMPLETED": "Completed",
-    "RRULE": "Repeats",
-    "RDATE": "Also on",
-    "EXDATE": "Except on",
-    "RECURRENCE-ID": "Instead of the one on",
-    "LOCATION": "Location",
-    "ORGANIZER": "Organizer",
-    "ATTENDEE": "Attendees",
-    "STATUS": "Status",
-    "CATEGORIES": "Categories",
-    "URL": "URL",
-    "DESCRIPTION": "Description",
-    "X-ALT-DESC": "Description as a page",
-    "COMMENT": "Comment",
-}
-"""Labels of the properties of an appointment that are written, in this order, after the summary."""
-_MESSAGES = {
-    "CANCEL": "cancellation",
-    "REPLY": "answer to an invitation",
-    "COUNTER": "proposal of a change",
-    "DECLINECOUNTER": "refusal of a proposed change",
-}
-"""What a calendar is sent for, by its METHOD, unless it says that an appointment takes place (RFC 5546)."""
+_WORDS: dict[str, dict[str, str]] = toml_beside(__file__)
+_LABELS, _MESSAGES, _PARTICIPATION = (_WORDS[name] for name in ("appointment", "messages", "participation"))
+_PERSON_LABELS = {name: label for label, names in _WORDS["person"].items() for name in names.split()}
 _ORDER = [*_SUMMARIES.values(), "Message", *_LABELS.values()]
-_PARTICIPATION = {
-    "ROOM": "room",
-    "RESOURCE": "resource",
-    "OPT-PARTICIPANT": "optional",
-    "NON-PARTICIPANT": "for information",
-    "ACCEPTED": "accepted",
-    "DECLINED": "declined",
-    "TENTATIVE": "tentative",
-    "DELEGATED": "delegated",
-    "NEEDS-ACTION": "no answer",
-}
-"""What the parameters of an attendee say."""
 _MESSENGERS = ("X-AIM", "X-ICQ", "X-JABBER", "X-MSN", "X-YAHOO", "X-SKYPE", "X-QQ", "X-GOOGLE-TALK")
 _RELATIONS = ("X-SPOUSE", "X-MANAGER", "X-ASSISTANT")
-_PERSON_LABELS = {
-    "FN": "Name",
-    "X-PHONETIC-FIRST-NAME": "Phonetic first name",
-    "X-PHONETIC-LAST-NAME": "Phonetic last name",
-    "NICKNAME": "Nickname",
-    "ORG": "Organization",
-    "TITLE": "Position",
-    "ROLE": "Role",
-    "CATEGORIES": "Categories",
-    "EMAIL": "E-mail",
-    "TEL": "Phone",
-    "IMPP": "Messenger",
-    **dict.fromkeys(_MESSENGERS, "Messenger"),
-    **dict.fromkeys(("SOCIALPROFILE", "X-SOCIALPROFILE"), "Profile"),
-    "ADR": "Address",
-    "LABEL": "Address label",
-    **dict.fromkeys(("RELATED", "X-ABRELATEDNAMES", *_RELATIONS), "Related"),
-    "BDAY": "Birthday",
-    **dict.fromkeys(("ANNIVERSARY", "X-ANNIVERSARY"), "Anniversary"),
-    "X-ABDATE": "Date",
-    "DEATHDATE": "Died",
-    "GENDER": "Gender",
-    "LANG": "Language",
-    **dict.fromkeys(("EXPERTISE", "HOBBY", "INTEREST"), "Interest"),
-    "URL": "URL",
-    "DESCRIPTION": "Description",
-    "NOTE": "Note",
-}
-"""Labels of the properties of a person that are written, in this order, without pictures, keys and ids."""
 _APPLE_LABEL = re.compile(r"_\$!<(.*)>!\$_")
 _DAY = re.compile(r"(\d{4}|--)-?(\d\d)-?(\d\d)(?:T.*)?")
 _PERSON_ORDER = [*_PERSON_LABELS]

@@ -268,8 +268,7 @@ def _decompress(packed: bytes, size: int) -> bytes:
 _IS_HTML = re.compile(rb"\\fromhtml1?\b")
 _HEAD = 1000  # bytes in which rich text states that it encapsulates HTML
 _SKIPPED = frozenset({b"fonttbl", b"colortbl", b"stylesheet", b"info", b"mhtmltag", b"pntext", b"generator"})
-_CHARACTERS = {b"par": "\n", b"line": "\n", b"tab": "\t", b"lquote": "‘", b"rquote": "’", b"bullet": "•"}
-_CHARACTERS |= {b"ldblquote": "“", b"rdblquote": "”", b"emdash": "—", b"endash": "–"}
+_CHARACTERS = {b"par": "\n"} | {name.encode(): text for name, text in rtf.CHARACTERS.items()}
 _SYMBOLS = {b"~": "&nbsp;", b"_": "&shy;"}
 
 

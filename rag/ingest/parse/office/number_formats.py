@@ -13,47 +13,14 @@ from functools import lru_cache
 from math import isfinite
 from typing import NamedTuple
 
+from rag.ingest.parse.document_parts import toml_beside
 from rag.text.dates import JAPANESE_ERAS, REPUBLIC, Era
 
-BUILT_IN = {
-    0: "General",
-    1: "0",
-    2: "0.00",
-    3: "#,##0",
-    4: "#,##0.00",
-    9: "0%",
-    10: "0.00%",
-    11: "0.00E+00",
-    12: "# ?/?",
-    13: "# ??/??",
-    14: "yyyy-mm-dd",
-    15: "d-mmm-yy",
-    16: "d-mmm",
-    17: "mmm-yy",
-    18: "h:mm AM/PM",
-    19: "h:mm:ss AM/PM",
-    20: "h:mm",
-    21: "h:mm:ss",
-    22: "yyyy-mm-dd h:mm",
-    **dict.fromkeys((*range(27, 32), *range(34, 37), *range(50, 59)), "[<1]h:mm;yyyy-mm-dd"),
-    32: "h:mm",
-    33: "h:mm:ss",
-    37: "#,##0;(#,##0)",
-    38: "#,##0;(#,##0)",
-    39: "#,##0.00;(#,##0.00)",
-    40: "#,##0.00;(#,##0.00)",
-    41: "#,##0;(#,##0);-",
-    42: "$#,##0;$(#,##0);$-",
-    43: "#,##0.00;(#,##0.00);-",
-    44: "$#,##0.00;$(#,##0.00);$-",
-    45: "mm:ss",
-    46: "[h]:mm:ss",
-    47: "mm:ss.0",
-    48: "##0.0E+0",
-    49: "@",
+_DATA = toml_beside(__file__)
+BUILT_IN: dict[int, str] = {
+    int(number): form for numbers, form in _DATA["built_in"].items() for number in numbers.split()
 }
-"""Formats that files name by number. Excel shows 14 and 22 in the order of the user's country, and 27 to 58
-in East Asian calendars, some of them as times in China; ISO 8601 is clear everywhere."""
+"""Formats that files name by number."""
 
 _TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"?|(?:\\|!(?=[-.,/:%]|[^\x00-\x7f]))(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]-]*)(?:-(?P<locale>[\w-]+))?[^\]]*\]'
@@ -308,68 +275,6 @@ def _digits_of(pattern: str, moment: datetime, tokens: list[_Token], *, is_minut
     return str(number) if size == 1 else f"{number:02}"
 
 
-_NAMES = """
-    en / January February March April May June July August September October November December Monday
-    Tuesday Wednesday Thursday Friday Saturday Sunday
-    bg . януари февруари март април май юни юли август септември октомври ноември декември понеделник
-    вторник сряда четвъртък петък събота неделя
-    ca / gener febrer març abril maig juny juliol agost setembre octubre novembre desembre dilluns dimarts
-    dimecres dijous divendres dissabte diumenge
-    cs . ledna února března dubna května června července srpna září října listopadu prosince pondělí úterý
-    středa čtvrtek pátek sobota neděle
-    da . januar februar marts april maj juni juli august september oktober november december mandag
-    tirsdag onsdag torsdag fredag lørdag søndag
-    de . Januar Februar März April Mai Juni Juli August September Oktober November Dezember Montag
-    Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag
-    el / Ιανουαρίου Φεβρουαρίου Μαρτίου Απριλίου Μαΐου Ιουνίου Ιουλίου Αυγούστου Σεπτεμβρίου Οκτωβρίου
-    Νοεμβρίου Δεκεμβρίου Δευτέρα Τρίτη Τετάρτη Πέμπτη Παρασκευή Σάββατο Κυριακή
-    es / enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre lunes
-    martes miércoles jueves viernes sábado domingo
-    fi . tammikuuta helmikuuta maaliskuuta huhtikuuta toukokuuta kesäkuuta heinäkuuta elokuuta syyskuuta
-    lokakuuta marraskuuta joulukuuta maanantai tiistai keskiviikko torstai perjantai lauantai sunnuntai
-    fr / janvier février mars avril mai juin juillet août septembre octobre novembre décembre lundi mardi
-    mercredi jeudi vendredi samedi dimanche
-    hr . siječnja veljače ožujka travnja svibnja lipnja srpnja kolovoza rujna listopada studenoga prosinca
-    ponedjeljak utorak srijeda četvrtak petak subota nedjelja
-    hu . január február március április május június július augusztus szeptember október november december
-    hétfő kedd szerda csütörtök péntek szombat vasárnap
-    ja / 1月 2月 3月 4月 5月 6月 7月 8月 9月 10月 11月 12月 月曜日 火曜日 水曜日 木曜日 金曜日 土曜日 日曜日
-    ko - 1월 2월 3월 4월 5월 6월 7월 8월 9월 10월 11월 12월 월요일 화요일 수요일 목요일 금요일 토요일 일요일
-    zh / 一月 二月 三月 四月 五月 六月 七月 八月 九月 十月 十一月 十二月 星期一 星期二 星期三 星期四 星期五
-    星期六 星期日
-    it / gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre
-    lunedì martedì mercoledì giovedì venerdì sabato domenica
-    lt - sausio vasario kovo balandžio gegužės birželio liepos rugpjūčio rugsėjo spalio lapkričio gruodžio
-    pirmadienis antradienis trečiadienis ketvirtadienis penktadienis šeštadienis sekmadienis
-    nb . januar februar mars april mai juni juli august september oktober november desember mandag tirsdag
-    onsdag torsdag fredag lørdag søndag
-    nl - januari februari maart april mei juni juli augustus september oktober november december maandag
-    dinsdag woensdag donderdag vrijdag zaterdag zondag
-    pl . stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada
-    grudnia poniedziałek wtorek środa czwartek piątek sobota niedziela
-    pt / janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro
-    segunda-feira terça-feira quarta-feira quinta-feira sexta-feira sábado domingo
-    ro . ianuarie februarie martie aprilie mai iunie iulie august septembrie octombrie noiembrie decembrie
-    luni marți miercuri joi vineri sâmbătă duminică
-    ru . января февраля марта апреля мая июня июля августа сентября октября ноября декабря понедельник
-    вторник среда четверг пятница суббота воскресенье
-    sk . januára februára marca apríla mája júna júla augusta septembra októbra novembra decembra pondelok
-    utorok streda štvrtok piatok sobota nedeľa
-    sl . januar februar marec april maj junij julij avgust september oktober november december ponedeljek
-    torek sreda četrtek petek sobota nedelja
-    sv - januari februari mars april maj juni juli augusti september oktober november december måndag
-    tisdag onsdag torsdag fredag lördag söndag
-    tr . Ocak Şubat Mart Nisan Mayıs Haziran Temmuz Ağustos Eylül Ekim Kasım Aralık Pazartesi Salı
-    Çarşamba Perşembe Cuma Cumartesi Pazar
-    uk . січня лютого березня квітня травня червня липня серпня вересня жовтня листопада грудня понеділок
-    вівторок середа четвер пʼятниця субота неділя
-"""
-"""By language: what a slash in the format of a date shows, the months, the days. Source: Unicode's CLDR 47.
-
-A parser is confined, so it couldn't read them from a library's files.
-"""
-
-
 class _Language(NamedTuple):
     eras: tuple[Era, ...]
     separator: str
@@ -379,9 +284,8 @@ class _Language(NamedTuple):
 
 @lru_cache
 def _languages() -> dict[str, _Language]:
-    words = _NAMES.split()
-    rows = (words[at : at + 21] for at in range(0, len(words), 21))
-    languages = {row[0]: _Language((), row[1], tuple(row[2:14]), tuple(row[14:])) for row in rows}
+    rows = ((tag, names.split()) for tag, names in _DATA["names"].items())
+    languages = {tag: _Language((), row[0], tuple(row[1:13]), tuple(row[13:])) for tag, row in rows}
     languages["ja"] = languages["ja"]._replace(eras=JAPANESE_ERAS)
     return languages | {"zh-tw": languages["zh"]._replace(eras=(REPUBLIC,))}
 

@@ -12,7 +12,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.decode import codec_of, decode_part, is_utf8
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft
-from rag.ingest.parse.document_parts import MAX_SPAN, join_surrogates, listed_names
+from rag.ingest.parse.document_parts import MAX_SPAN, join_surrogates, listed_names, listed_pairs
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck
 from rag.text.table_heads import COVERED
 
@@ -33,44 +33,22 @@ _SKIPPED = listed_names("""
 _PROPERTIES = {name: name for name in ("title", "author", "subject", "keywords")} | {"doccomm": "description"}
 _OWN = {*_PROPERTIES, "info", "stylesheet", "revtim", "listtext", "footnote"}
 _MARGINS = {f"{margin}{pages}" for margin in ("header", "footer") for pages in ("", "l", "r", "f")}
-_CHARACTERS = {
+CHARACTERS = {
     "tab": "\t",
     "line": "\n",
     "column": "\n",
-    "emdash": "—",
-    "endash": "–",
-    "bullet": "•",
-    "lquote": "‘",
-    "rquote": "’",
-    "ldblquote": "“",
-    "rdblquote": "”",
-    "emspace": " ",
-    "enspace": " ",
-    "qmspace": " ",
+    **dict.fromkeys(("emspace", "enspace", "qmspace"), " "),
 }
+CHARACTERS |= listed_pairs("emdash —|endash –|bullet •|lquote ‘|rquote ’|ldblquote “|rdblquote ”")
 _SWITCHES = {"v": "hidden", "deleted": "hidden", "b": "bold", "strike": "struck", "striked": "struck"}
 _SYMBOLS = {"~": "\u00a0", "_": "\u2011", "\n": "\n", "\r": "\n"}
 _SYMBOL_BULLET = 0xF0B7  # in the font Symbol
 _CODE_PAGES = {"mac": "mac-roman", "pc": "cp437", "pca": "cp850"}
-CHARSETS = {
-    77: "mac-roman",
-    128: "cp932",
-    129: "cp949",
-    130: "johab",
-    134: "gbk",
-    136: "big5",
-    161: "cp1253",
-    162: "cp1254",
-    163: "cp1258",
-    177: "cp1255",
-    178: "cp1256",
-    186: "cp1257",
-    204: "cp1251",
-    222: "cp874",
-    238: "cp1250",
-    254: "cp437",
-    255: "cp850",
-}
+_CODECS = """
+    77 mac-roman|128 cp932|129 cp949|130 johab|134 gbk|136 big5|161 cp1253|162 cp1254|163 cp1258|177 cp1255
+    178 cp1256|186 cp1257|204 cp1251|222 cp874|238 cp1250|254 cp437|255 cp850
+"""
+CHARSETS = {int(number): codec for number, codec in listed_pairs(_CODECS).items()}
 """The codecs of fonts by their charsets. Others are in the code page of the file."""
 _HEADING = re.compile(
     r"(?:heading|überschrift|titre|título|titolo|заголовок) ?([1-9])|title;?$", re.IGNORECASE
@@ -221,8 +199,8 @@ class _Reader:
             self._skip = self._state.unicode_skip
         elif self._state.into == "skipped":
             self._word_of_skipped(word, number or 0)
-        elif word in _CHARACTERS:
-            self._character(_CHARACTERS[word])
+        elif word in CHARACTERS:
+            self._character(CHARACTERS[word])
         elif not (self._opens(word, starred=starred) or self._ends(word)):
             if self._state.into in {"body", "stylesheet"}:
                 self._of_paragraph(word, number or 0)

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
+from pathlib import Path
 from typing import Any
 
 from rag.errors import ParseError
@@ -238,31 +239,10 @@ _CJK = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAP
 _WHITE = frozenset(" \t\n\x0b\x0c\r")
 
 STOP_WORDS = tuple(
-    frozenset(word for word in words.split() if len(word) > 1)  # a single letter proves nothing
-    for words in (
-        "the of and to in is that for it was as with be by on are this from at not",
-        "der die das und in den von zu mit ist des sich auf für nicht ein eine dem im als",
-        "de la le et les des en un du une que est pour dans qui par sur au plus ce",
-        "de la que el en los se del las un por con una para es al lo como su no",
-        "di che la il un per in una del con non si le dei da al sono della nel è",
-        "de que do da em um para com não uma os no se na por mais as dos ao",
-        "de van het een en in is dat op te zijn voor met die niet aan er om",
-        "och att det som en på är av för med den till inte ett om har de",
-        "og at det er en til af på for med ikke som den har de et å i",
-        "ja on ei että se oli hän mutta ovat kun niin joka ole myös tai",
-        "na do się nie jest to że jak od po za przez ale co dla oraz są",
-        "se na je že si ve to do jako za by ale pro po jsem jeho což",
-        "az és hogy nem egy is ez meg volt csak de el mint már ezt",
-        "si de la in cu nu pe care din ca este sa mai un pentru fi",
-        "ve bir bu da de için ile olarak çok daha olan gibi ne ki",
-        "yang dan di itu dengan untuk tidak ini dari dalam pada akan",
-        "và của là có trong được cho các không một với những người này",
-        "et in est non ad ut cum qui sed dolor sit amet ipsum ex quod",
-        "i je da se na su za od sa kao ne bi to koji iz",
-        "et no la el els les del amb per que una com va al",
-        "ir kad su yra į iš un ka no ar par ja tas ei et see oli",
-    )
+    frozenset(word for word in line.split() if len(word) > 1)  # a single letter proves nothing
+    for line in Path(__file__).with_name("stop_words.txt").read_text("utf-8").splitlines()
 )
+"""The most frequent words of each of some languages."""
 
 
 def is_garbled(text: str) -> bool:
