@@ -48,6 +48,7 @@ def with_drawn_cells(lines: Sequence[Line], rules: Sequence[Box]) -> list[Line]:
     one over several columns in those with heads of their own.
     """
     level = joined_rules(rules)
+    # Each pass takes lines of no table yet: drawn cells are certain, centred ones less, level rules least.
     lines = _with_centred_tables(_with_tables(lines, _grids(level, rules)))
     return _with_tables(lines, _ruled_rows(level, [line for line in lines if not line.table]))
 
@@ -56,7 +57,7 @@ def _with_tables(lines: Sequence[Line], grids: Iterable[_Grid]) -> list[Line]:
     outside, number = list(lines), max((line.table for line in lines), default=0)
     for grid in grids:
         inside = {line for line in outside if not line.table and grid.contains(line)}
-        cells, used = _cells_of(grid, sorted(inside, key=lambda line: line.order))
+        cells, used = _cells_of(grid, sorted(inside, key=lambda line: line.order))  # a cell in file order
         if cells:
             number += 1
             outside = [line for line in outside if line not in used]
@@ -102,6 +103,7 @@ class _Grid(NamedTuple):
             for column, (left, right) in enumerate(pairwise(self.xs)):
                 across = (left + right) / 2
                 is_ruled_off = any(rule.left <= across <= rule.right for rule in above[row])
+                # Only over the same columns: below a cell over two, these are cells of their own.
                 goes_on = row and not is_ruled_off and _extent(begins, column) == _extent(over, column)
                 first[row, column] = first[row - 1, column] if goes_on else (row, begins[column])
             over = begins
@@ -109,21 +111,21 @@ class _Grid(NamedTuple):
 
 
 def _extent(begins: Sequence[int], column: int) -> tuple[int, int]:
-    """The first column of the cell in a column, and how many it is over."""
+    """The first column of the cell in a column, and how many columns it spans."""
     return begins[column], begins.count(begins[column])
 
 
 def _grids(level: Sequence[Box], rules: Sequence[Box]) -> Iterator[_Grid]:
     """The rules of a page that meet, of at least two rows and two columns."""
     upright = [_transposed(rule) for rule in joined_rules([_transposed(rule) for rule in rules])]
-    if max(len(level), len(upright)) > _MOST_RULES:
+    if max(len(level), len(upright)) > _MOST_RULES:  # each is held against each other
         return
     groups: list[tuple[list[Box], list[Box]]] = []
     for rule in upright:
         crossed = [across for across in level if rule.grown(MEETING).touches(across)]
-        met = [group for group in groups if not set(crossed).isdisjoint(group[0])]
-        crossed += [across for group in met for across in group[0]]
-        uprights = [rule, *(other for group in met for other in group[1])]
+        met = [group for group in groups if not set(crossed).isdisjoint(group[0])]  # joined by this rule
+        crossed += chain.from_iterable(across for across, _ in met)
+        uprights = [rule, *chain.from_iterable(joined for _, joined in met)]
         groups = [group for group in groups if group not in met]
         groups.append(([*dict.fromkeys(crossed)], uprights))
     for across, uprights in groups:
@@ -131,6 +133,7 @@ def _grids(level: Sequence[Box], rules: Sequence[Box]) -> Iterator[_Grid]:
         xs = _borders([frame.left, frame.right, *(rule.left for rule in uprights)])
         ends = (end for rule in uprights for end in (rule.top, rule.bottom))
         ys = _borders([frame.top, frame.bottom, *(rule.top for rule in across), *ends])
+        # Two borders frame a single row or column: a box, and no table.
         if min(len(xs), len(ys)) > _FEWEST and len(xs) * len(ys) <= _MOST_CELLS:
             yield _Grid(xs, ys, across, uprights)
 
@@ -142,6 +145,7 @@ def _with_centred_tables(lines: Sequence[Line]) -> list[Line]:
     """
     outside = [*lines]
     stacks = _stacks(sorted((line for line in lines if not line.table), key=lambda line: line.order))
+    # Browsers draw no grid and centre cells: a phone number of two lines went half to the person above.
     for table in _centred_tables(_centred_rows(stacks)):
         width = max(map(len, table))
         full = [
@@ -149,8 +153,9 @@ def _with_centred_tables(lines: Sequence[Line]) -> list[Line]:
         ]
         columns = [box_around(boxes) for boxes in zip(*full, strict=True)]
         is_apart = all(column.right < following.left for column, following in pairwise(columns))
-        if is_apart and len(full) > 1:
+        if is_apart and len(full) > 1:  # one row of cells may be anything side by side
             inside = dict.fromkeys(line for row in table for stack in row for line in stack)
+            # pdfium has short cells of a row in one line.
             pieces = [piece for line in inside for piece in split_cell(line, columns)]
             rows = [*map(_frame, table)]
             remaining = [line for line in outside if line not in inside]
@@ -195,8 +200,9 @@ def _centred_tables(rows: Iterable[_Stacks]) -> Iterator[list[_Stacks]]:
         if row and table and _goes_on(table, row):
             table.append(row)
             continue
-        while table and len(table[-1]) == 1:
+        while table and len(table[-1]) == 1:  # a label heads the rows below it, and below the last are none
             table.pop()
+        # Only beside a cell of more lines are others centred: `page_tables` reads rows of one line each.
         if len(table) >= _MANY_ROWS and any(len({len(stack) for stack in cells}) > 1 for cells in table):
             yield table
         table = [row] if len(row) > 1 else []
@@ -254,7 +260,7 @@ def _gaps(lines: Sequence[Line]) -> list[float]:
     reach, least = ordered[0].box.right, median(line.size for line in lines)
     for line in ordered:
         if line.box.left > reach + least:
-            gaps.append((reach + line.box.left) / 2)
+            gaps.append((reach + line.box.left) / 2)  # only where no line at all stands across
         reach = max(reach, line.box.right)
     return gaps
 
@@ -308,7 +314,7 @@ def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]
     counts = Counter(row for row, _ in parts)
     whole = sorted(row for row, count in counts.items() if count > 1)
     parts = {slot: part for slot, part in parts.items() if whole and whole[0] <= slot[0] <= whole[-1]}
-    if not _is_table(parts) or _has_coarse_cell(first, parts):
+    if not _is_table(parts) or _has_coarse_cell(first, parts):  # better read by its text than with wrong rows
         return [], set()
     return _placed_cells(grid, first, parts), {line for part in parts.values() for line in part}
 
@@ -352,12 +358,13 @@ def _by_cell(grid: _Grid, first: Mapping[_Slot, _Slot], lines: Sequence[Line]) -
     parts = defaultdict[_Slot, list[Line]](list)
     for line in lines:
         parts[first[grid.slot(line)]].append(line)
-    several = {slot for slot, part in parts.items() if _has_several(part)}
+    several = {slot for slot, part in parts.items() if _has_several(part)}  # no rule parts their columns
     texts = [(line.box, grid.slot(line)[1]) for slot in several for line in parts[slot]]
     begins = {round(box.left): column for box, column in texts}
     ends = {round(box.right): column for box, column in texts}
     by_cell = defaultdict[_Slot, list[Line]](list)
     for (row, column), part in parts.items():
+        # Data sheets lack the rule between MIN and TYP in some rows: a number ends where its header does.
         is_wide = first.get((row, column + 1)) == (row, column)
         for line in part:
             begin = begins.get(round(line.box.left), column) if is_wide else column

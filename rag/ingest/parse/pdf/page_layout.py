@@ -62,7 +62,7 @@ def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterato
         return
     for band in bands:
         if isinstance(band, _Columns):
-            for column in _reading_order(band, first=int(_runs_left(lines))):
+            for column in _reading_order(band, first=int(_runs_left(lines))):  # the right one, in Hebrew
                 yield from _regions(column, rules, depth - 1)
         else:
             yield from _regions(band, rules, depth - 1)
@@ -111,7 +111,7 @@ def _reading_order(columns: _Columns, first: int) -> list[list[Line]]:
             break
         ends[side] = reach.bottom
     else:
-        if not turns[0][0]:
+        if not turns[0][0]:  # the side read first is where the file begins
             return [sorted(run, key=lambda line: line.box.top) for _, run in turns]
     return [columns[first], columns[1 - first]]
 
@@ -122,14 +122,14 @@ def _bands(lines: Sequence[Line], rules: Sequence[Box]) -> list[_Band] | None:
         return None
     edges = sorted({round(line.box.left / _SAME_EDGE) for line in lines})
     sides = [((edge - 1) * _SAME_EDGE, _columns_at(lines, (edge - 1) * _SAME_EDGE)) for edge in edges]
-    sides.sort(key=lambda side: -side[1].fewest)
+    sides.sort(key=lambda side: -side[1].fewest)  # the best first, so that most aren't judged
     best: list[_Band] | None = None
     best_count = _FEW - 1
     for edge, columns in sides:
         if columns.fewest <= best_count:
             break  # no later gutter has as many lines beside it
         are_columns = _are_columns(columns, lines)
-        if not are_columns and not _may_be_prose(columns):
+        if not are_columns and not _may_be_prose(columns):  # cheaper than dividing the region
             continue
         bands = _bands_at(lines, rules, edge, are_columns=are_columns)
         if (count := sum(band.fewest for band in bands if isinstance(band, _Columns))) > best_count:
@@ -151,9 +151,9 @@ def _bands_at(lines: Sequence[Line], rules: Sequence[Box], edge: float, *, are_c
     for is_across, lines_of in groupby(lines, key=lambda line: _is_across(line, edge, tables)):
         group = list(lines_of)
         columns = _columns_at(group, edge)
-        if is_across or columns.fewest < _FEW:
+        if is_across or columns.fewest < _FEW:  # a heading or a picture amid both
             parted: list[_Band] = [group]
-        elif are_columns or _are_prose(columns):
+        elif are_columns or _are_prose(columns):  # the region as a whole, or this band of it
             parted = [columns]
         else:
             parted = _columns_in(group, crossing, edge)
@@ -187,6 +187,7 @@ def _ruled_tables(lines: Sequence[Line], crossing: Sequence[Box], edge: float) -
 
 def _are_rows(lines: Sequence[Line], rules: Sequence[Box], edge: float) -> bool:
     """Whether rules divide both sides of a gutter into cells, or into text that is stored row by row."""
+    # Sorted once: holding each pair of rules against all lines took seconds on a page of 1,600 ruled rows.
     by_middle = sorted(range(len(lines)), key=lambda at: lines[at].box.middle)
     middles = [lines[at].box.middle for at in by_middle]
     between = (
@@ -212,6 +213,7 @@ def _columns_in(lines: list[Line], crossing: Sequence[Box], edge: float) -> list
     best_weight = 0
     for begin, end in combinations(range(len(stretches) + 1), 2):  # at most 24 stretches, so 300 pairs
         columns = _Columns(*(list(chain.from_iterable(part)) for part in zip(*sides[begin:end], strict=True)))
+        # The cheap tests come first: of some hundred pairs, few are judged by their sentences.
         weight = len(columns.left) + len(columns.right)
         if (
             weight > best_weight
@@ -251,7 +253,7 @@ def _are_columns(columns: _Columns, lines: Sequence[Line]) -> bool:
     may_be_text = beside.fewest >= _FEWEST and changes <= beside.fewest / 2
     if not (changes == 1 and is_block) and not (may_be_text and all(map(_is_prose, beside))):
         return False
-    shared = _shared_reach(columns)
+    shared = _shared_reach(columns)  # above and below it, anything may stand across
     across = sum(_is_within(line, shared) for line in lines) - count
     return across <= _CROSSING * count
 
@@ -284,9 +286,11 @@ def _are_prose(columns: _Columns) -> bool:
     wide = _Columns(*([line for line in side if _is_wide(line)] for side in beside))
     if wide.fewest < _FEWEST or not all(map(_is_prose, beside)):
         return False
+    # A line or two of one side may come amid the other, such as a caption.
     is_in_one_go = _side_changes(wide) <= max(1, wide.fewest / _LINES_A_CHANGE)
     if is_in_one_go and _side_changes(beside) <= beside.fewest / 2:
         return True
+    # OCR and some programs store both columns line by line: then only sentences tell them from cells.
     gutter = min(line.box.left for line in wide.right) - max(line.box.right for line in wide.left)
     return gutter <= _NARROW * wide.left[0].size and all(map(_flows, wide))
 
@@ -310,6 +314,7 @@ def _flows(lines: Sequence[Line]) -> bool:
     pairs = [
         (above, line)
         for above, line in pairwise(lines)
+        # Headings side by side and rows of a small table can't go on, and don't count as ends of sentences.
         if above.size == line.size and line.box.top - above.box.bottom < _APART * line.box.height
     ]
     return sum(reads_on(above.text, line.text) for above, line in pairs) >= _FLOWS * max(len(pairs), 1)
@@ -318,8 +323,9 @@ def _flows(lines: Sequence[Line]) -> bool:
 def reads_on(above: str, below: str) -> bool:
     """Whether a line continues the sentence above: no sentence ends there, and none begins here."""
     if above.endswith(("-", HYPHEN)):
-        return True
+        return True  # a cut word goes on whatever its first letter below is
     first = next(filter(str.isalpha, below), "")
+    # A digit or a sign may begin an item as well as go on.
     begins = first.isupper() or not first or not below[:1].strip("(\"'“‘").isalpha()
     return not begins and not ends_sentence(above)
 
@@ -343,10 +349,10 @@ def level_rows(lines: Sequence[Line]) -> list[Row]:
     """Rows from top to bottom: the lines at one height, from left to right."""
     rows: list[Row] = []
     reach = Box(0, 0, 0, 0)
-    for line in sorted(lines, key=lambda line: line.box.middle):
+    for line in sorted(lines, key=lambda line: line.box.middle):  # letters of other sizes have other tops
         if rows and line.box.is_level_with(reach):
             rows[-1].append(line)
-            reach = reach if reach.height >= line.box.height else line.box
+            reach = reach if reach.height >= line.box.height else line.box  # a superscript isn't the row
         else:
             rows.append([line])
             reach = line.box
@@ -369,9 +375,10 @@ def joined_row(row: Row, uprights: Sequence[Box] = (), level: Sequence[Box] = ()
         last = joined[-1]
         gap = last.box.left - line.box.right if backwards else line.box.left - last.box.right
         reach = _MARK_GAP if _is_list_mark(last, line, row) else _NEAR
+        # A word cut by a hyphen goes on in the line below: what stands beside it is of another column.
         is_near = gap <= reach * max(last.size, line.size) and not last.text.endswith(HYPHEN)
         if is_near and not line.table and not _are_cells(last.box, line.box, uprights, level):
-            largest = max(last, line, key=lambda part: len(part.text))
+            largest = max(last, line, key=lambda part: len(part.text))  # its looks are those of the line
             joined[-1] = largest._replace(
                 text=f"{last.text} {line.text}",
                 box=last.box.around(line.box),
@@ -391,6 +398,7 @@ def _are_cells(box: Box, following: Box, uprights: Sequence[Box], level: Sequenc
         first = bisect_left(level, near.top - _GUTTER, key=_TOP)
         last = bisect_right(level, near.bottom, key=_TOP)
         reach = box_around([upright, *(rule for rule in level[first:last] if rule.touches(near))])
+        # Level rules on one side only are the frame of a key or of a tick box.
         if reach.left < near.left and near.right < reach.right:
             return True
     return False

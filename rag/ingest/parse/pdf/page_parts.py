@@ -79,6 +79,7 @@ def _runs(rows: Sequence[Row]) -> Iterator[tuple[bool, Row]]:
     """Each row, and whether it is code, which has several lines."""
     for is_even, run in groupby(rows, key=lambda row: all(line.even for line in row)):
         run_rows = [*run]
+        # A single line may be a name or an address set like code: alone it has no indentation to keep.
         yield from ((is_even and len(run_rows) > 1, row) for row in run_rows)
 
 
@@ -113,7 +114,7 @@ def _text_parts(rows: Sequence[Row], rules: Sequence[Box], usual: float) -> Iter
     while at < len(rows):
         end = table_end(rows, at)
         part = rows[at:end]  # rows that may be a table; if they aren't, they are text
-        if len(part[0]) > 1 and (cells := table_cells(part, rules)):
+        if len(part[0]) > 1 and (cells := table_cells(part, rules)):  # text before a table ends there
             yield from _paragraphs(plain, usual)
             box = box_around(cell.box for row in part for cell in row)
             table = PagePart(tuple(map(tuple, cells)), box, part[0][0].size, bold=False, is_table=True)
@@ -145,6 +146,7 @@ def _begins_paragraph(above: Row, row: Row, usual: float) -> bool:
     return (
         row[0].box.bottom - above[0].box.bottom > max(_APART * usual, 0.0)
         or max(size, before) > OTHER_SIZE * min(size, before)
+        # A word that the line above cuts goes on here, whatever the weight of its second half.
         or (_is_bold(row) != _is_bold(above) and not above[-1].text.endswith(("-", HYPHEN)))
     )
 
@@ -159,6 +161,7 @@ def _is_moved_in(above: Line, line: Line) -> bool:
     moved, size = line.box.left - above.box.left, line.size or 1.0
     if line.runs_left or not _INDENT * size <= moved <= MOST_INDENT * size:
         return False
+    # The text of an item stands further right than its mark, in all of its lines.
     is_in_item = has_list_mark(above.text) and not has_list_mark(line.text)
     return not is_in_item and not reads_on(above.text, line.text)
 
@@ -185,6 +188,7 @@ def with_headers_of_tables(pages: list[list[PagePart]]) -> None:
     """Repeat the header of a table that continues on the next page, with the columns that are empty there."""
     for above, below in pairwise(pages):
         if above and below:
+            # A column that is empty on the next page, such as notes, is missing there.
             following = _with_empty_columns(below[0], above[-1])
             if _continues(above[-1], following):
                 below[0] = following._replace(rows=(above[-1].rows[0], *following.rows))
@@ -214,4 +218,5 @@ def _continues(table: PagePart, following: PagePart) -> bool:
     header, body, first = table.rows[0], table.rows[1:], following.rows[0]
     if len(header) != len(first) or are_numbers(header) or first == header:
         return False
+    # A first row that is no record, where the others are, is the header of another table.
     return are_numbers(first) == (2 * sum(map(are_numbers, body)) > len(body))

@@ -57,25 +57,27 @@ def table_end(rows: Sequence[Row], at: int) -> int:
     end, first_cell_end = at + 1, rows[at][0].box.right
     if rows[at][0].table:
         return _drawn_end(rows, at)
+    # Neither a heading nor a line of an invoice above its items may become the header of the table.
     if end < len(rows) and (_is_heading(rows[at], rows[end]) or _is_above_table(rows[at : at + 3])):
         return end
     farthest = 0.0
     while end < len(rows) and len(rows[at]) > 1:
         row, above = rows[end], rows[end - 1]
         pitch = row[0].box.middle - above[0].box.middle
-        if pitch > _ELSEWHERE * farthest > 0:
+        if pitch > _ELSEWHERE * farthest > 0:  # another table, or text, after a gap
             break
-        farthest = max(farthest, pitch)
+        farthest = max(farthest, pitch)  # not the usual one: rows of several lines are further apart
         near = row[0].box.top - above[0].box.bottom < _WRAPPED * above[0].box.height
         if row[0].table:
             fitting = all(_fits(above, row) for above in rows[at:end]) and pitch < _NEAR * row[0].size
             return _drawn_end(rows, end) if fitting else end
         if len(row) == 1 and not (near and row[0].box.left > first_cell_end and not row[0].runs_left):
+            # A single cell at the left is a label of the rows below, or prose that ends the table.
             if not (wrapped := _wrapped_first_cell(rows, at, end)):
                 break
             end += wrapped
             continue
-        if _is_heading(row, above):
+        if _is_heading(row, above):  # LaTeX and Word set its number apart, like a cell
             break
         first_cell_end = row[0].box.right if len(row) > 1 else first_cell_end
         end += 1
@@ -128,13 +130,14 @@ def _wrapped_first_cell(rows: Sequence[Row], at: int, begin: int) -> int:
     above = [rows[at], *rows[max(at + 1, end - _MOST_ABOVE) : end + 1]]
     whole, labels = [row for row in above if len(row) > 1], [row[0] for row in rows[begin:end]]
     cell = whole[-1][0]
-    lefts = (other.box.left for row in whole for other in row if other.box.left > cell.box.right)
+    lefts = (behind.box.left for row in whole for behind in row if behind.box.left > cell.box.right)
     second = min(lefts, default=0.0)
-    if len(labels) == 1 and _goes_on_below(whole[:-1], whole[-1]):
+    if len(labels) == 1 and _goes_on_below(whole[:-1], whole[-1]):  # a label may be wider than its column
         second = math.inf
     if not all(_may_be_label(label, cell, second) for label in labels):
         return 0
     left = min(row[0].box.left for row in whole[:-1])
+    # Otherwise it hangs below an entry, as in a list of references, and is prose.
     is_below = any(abs(left - line.box.left) <= EDGE for line in (cell, *labels))
     return end - begin if is_below or _is_header_of(whole[0], whole[-1]) else 0
 
@@ -145,10 +148,12 @@ def _goes_on_below(rows: Sequence[Row], below: Row) -> bool:
     It has three cells at least, and the first ones of both begin at the same place.
     """
     columns = [cell.box for cell in max(rows, key=len)]
-    own = {_column(cell, columns) for cell in below if any(cell.box.gap(column) < 0 for column in columns)}
+    columns_below = {
+        _column(cell, columns) for cell in below if any(cell.box.gap(column) < 0 for column in columns)
+    }
     return (
         abs(below[0].box.left - columns[0].left) <= EDGE
-        and len(own) == len(below) > 2  # noqa: PLR2004 of two cells, either may stand there by chance
+        and len(columns_below) == len(below) > 2  # noqa: PLR2004 of two cells, either may stand there by chance
         and any(is_number(cell.text) for cell in below[1:])
     )
 
@@ -199,9 +204,10 @@ def table_cells(rows: Sequence[Row], rules: Sequence[Box]) -> Sequence[Sequence[
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
     count, letters = sum(map(len, rows)), sum(len(cell.text) for row in rows for cell in row)
+    # Few cells may be aligned by chance, unless rules say so.
     if not columns or count < (_RULED_CELLS if is_ruled else _CELLS) or letters > _LONG * count:
         return ()
-    if not is_ruled and _reads_on(rows):
+    if not is_ruled and _reads_on(rows):  # columns of text that the file has line by line
         return ()
     left = min(row[0].box.left for row in rows)
     texts = [_texts_of_label(row, columns, left) or _texts_by_column(row, columns) for row in rows]
@@ -249,6 +255,7 @@ def _whole_rows(
 ) -> Sequence[Sequence[str]]:
     """The rows of a table, each with the lines in which its cells go on. `texts` are the rows by column."""
     pitches = [row[0].box.bottom - above[0].box.bottom for above, row in pairwise(rows)]
+    # The distances of lines are the surest sign of rows, then what the cells of a row are.
     if blocks := _blocks(texts, pitches):
         return [[reduce(with_next_line, cells) for cells in zip(*block, strict=True)] for block in blocks]
     of_begun = [pitch for pitch, filled in zip(pitches, texts[1:], strict=True) if filled[0]]
@@ -256,6 +263,7 @@ def _whole_rows(
     usual, least = median(of_begun) if of_begun else math.inf, min(of_whole, default=0.0)
     whole = [*texts[:1]]
     for (above, row), filled, pitch in zip(pairwise(rows), texts[1:], pitches, strict=True):
+        # Where the usual distance of rows is known, a nearer line is of the same row.
         is_header, is_near = len(whole) == 1, pitch < _AS_FAR * usual
         if not _is_ruled_off(row[0].box, above[0].box, rules) and (
             _is_wrapped(whole[-1], filled, is_close=pitch < _AS_FAR * least)
@@ -279,7 +287,7 @@ def _blocks(texts: Sequence[list[str]], pitches: Sequence[float]) -> list[list[l
     blocks = [[texts[0]]]
     most = _TOGETHER * min(pitches, default=0.0)
     for text, pitch in zip(texts[1:], pitches, strict=True):
-        if 0 < pitch <= most:
+        if 0 < pitch <= most:  # a cell may begin above its row's first one, and end below it
             blocks[-1].append(text)
         else:
             blocks.append([text])
@@ -287,16 +295,16 @@ def _blocks(texts: Sequence[list[str]], pitches: Sequence[float]) -> list[list[l
 
 
 def _is_one_row(block: Sequence[Sequence[str]]) -> bool:
-    whole, *others = sorted(block, key=lambda cells: -sum(map(bool, cells)))
+    whole, *wrapped = sorted(block, key=lambda cells: -sum(map(bool, cells)))
     count = sum(map(bool, whole))
     return (
         2 * count > len(whole)
         and count > 2  # noqa: PLR2004 of two cells, either may be one of a group
-        and all(sum(map(bool, cells)) == 1 for cells in others)
-        and not any(
-            is_number(cell) and is_number(beside)
-            for cells in others
-            for cell, beside in zip(cells, whole, strict=True)
+        and all(sum(map(bool, cells)) == 1 for cells in wrapped)
+        and not any(  # numbers below each other are of two rows
+            is_number(cell) and is_number(main)
+            for cells in wrapped
+            for cell, main in zip(cells, whole, strict=True)
         )
     )
 
@@ -310,7 +318,7 @@ def _is_wrapped(above: Sequence[str], filled: Sequence[str], *, is_close: bool) 
         return is_close or (
             filled[0] != filled[0].upper() and bool(above[0]) and reads_on(above[0], filled[0])
         )
-    return is_close and _has_only_first(above) and not above[0].endswith(":")
+    return is_close and _has_only_first(above) and not above[0].endswith(":")  # a label heads rows below it
 
 
 def _has_only_first(cells: Sequence[str]) -> bool:
@@ -362,9 +370,9 @@ def _cells_by_column(row: Row, columns: Sequence[Box]) -> Iterator[tuple[int, Li
     """The cells of a row with their column numbers; a cell that spans a column border is split there."""
     for cell in row:
         first = 0
-        for part in split_cell(cell, columns):
+        for part in split_cell(cell, columns):  # words of two cells can be nearer than a wide space
             number = max(first, _column(part, columns))
-            first = min(number + 1, len(columns) - 1)
+            first = min(number + 1, len(columns) - 1)  # two parts of one cell are never in one column
             yield number, part
 
 
@@ -385,7 +393,7 @@ def split_cell(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
 def _is_border(start: float, right: float, left: float, column: Box, following: Box) -> bool:
     """Whether one column ends between two words and the next one begins."""
     begins = abs(left - following.left) <= EDGE
-    if begins and abs(start - column.left) <= EDGE:
+    if begins and abs(start - column.left) <= EDGE:  # both sides begin where columns do
         return True
     inside = column.left - EDGE <= start and right <= column.right + EDGE < left
     return inside and (column.right - right <= EDGE or begins)
@@ -396,7 +404,7 @@ def _without_sign(cell: Line) -> Iterator[Line]:
     texts = _TEXTS.findall(cell.text)
     if len(texts) == len(cell.words) > 1 and texts[-1] in _SIGNS and is_number(texts[-2].strip()):
         (_, right), (left, _) = cell.words[-2:]
-        if left - right > _SIGN_GAP * cell.size:
+        if left - right > _SIGN_GAP * cell.size:  # "1,234 $" is one amount, "1,234   $ 1,100" two
             yield _piece(cell, texts, 0, len(texts) - 1)
             cell = _piece(cell, texts, len(texts) - 1, len(texts))
     yield cell
@@ -464,7 +472,7 @@ def with_headers(lines: Sequence[Line]) -> list[Line]:
     """
     level = [line for line in lines if not line.turned]
     turned = [line for line in lines if line.turned]
-    if not _FEWEST <= len(turned) <= _MOST:
+    if not _FEWEST <= len(turned) <= _MOST:  # comparing each with each takes long
         return list(lines)
     parts = {(header := _header(group)).order: (header, group) for group in _nearby_groups(turned)}
     rows = level_rows(level)

@@ -64,7 +64,7 @@ def parse(data: bytes, name: str, reader: OcrReader | None = None) -> Document:
             raise missing.error()
         outline, labels = [*_entries(pdf)], labels_text(_labels(pdf))
     text, blocks, starts = text_of_pages(pages)
-    if outline:
+    if outline:  # it says more surely than letters do what is a heading
         blocks = with_outline(text, [_without_level(block) for block in blocks], starts, outline)
     return Document(
         text=text,
@@ -92,7 +92,7 @@ def _open(data: bytes) -> Pdfium:
             raise ParseError(ENCRYPTED, "encrypted") from error
         raise ParseError(DAMAGED) from error
     if pdf.get_formtype() != pypdfium2.raw.FORMTYPE_NONE:
-        pdf.init_forms()
+        pdf.init_forms()  # otherwise the pages lack what is filled in
     return pdf
 
 
@@ -111,10 +111,11 @@ def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
         sheets = [
             sheet._replace(lines=[line._replace(even=False) for line in sheet.lines]) for sheet in sheets
         ]
-    sheets = without_line_numbers(sheets)
+    sheets = without_line_numbers(sheets)  # before running lines: a column of numbers reaches into both edges
     bodies = bodies_of(sheets)
     pages = [list(_parts(sheet, body.lines)) for sheet, body in zip(sheets, bodies, strict=True)]
-    with_headers_of_tables(pages)
+    with_headers_of_tables(pages)  # while the table still is the last part of its page
+    # A running line amid a sentence that goes on overleaf would keep the clause from being found or quoted.
     goes_on = [False, *(_goes_on(*pair) for pair in pairwise(pages)), False]
     ordered: list[list[PagePart]] = []
     waiting: list[PagePart] = []  # a footer that would stand amid a paragraph
@@ -157,6 +158,7 @@ def _no_headings(rows: Sequence[Row]) -> Iterator[PagePart]:
 
 def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> tuple[str, list[Block], list[int]]:
     """The parts of pages as one text, its blocks with headings by font size, and where the pages start."""
+    # The words of all pages: what a line cuts on one page may stand whole on another.
     join = dehyphenator("\n".join(part.text for parts in pages for part in parts))
     levels = iter(levels_of([part for parts in pages for part in parts]))  # one a part, in the same order
     pieces: list[str] = []
@@ -264,7 +266,7 @@ def _properties(reader: PdfReader) -> PdfProperties:
     """The document properties, completed from the XMP."""
     stated, xmp = reader.metadata, reader.xmp_metadata
     author = _joined_names(re.split(r"\s*;\s*", (stated and stated.author) or ""))
-    author = author or _joined_names((xmp and xmp.dc_creator) or ())
+    author = author or _joined_names((xmp and xmp.dc_creator) or ())  # newer programs write XMP only
     title = _line(stated and stated.title) or _line(next(iter(((xmp and xmp.dc_title) or {}).values()), ""))
     subject = _line(stated and stated.subject)
     metadata = facts(
@@ -348,9 +350,9 @@ def _headings(text: str, starts: Sequence[int], outline: Sequence[OutlineEntry])
     for entry in outline:
         if entry.page >= len(starts):
             continue
-        start, end = max(at, starts[entry.page]), ends[entry.page]
+        start, end = max(at, starts[entry.page]), ends[entry.page]  # entries are in the order of the text
         span = _line_of(text, start, end, entry.title)
-        if span is None and start == starts[entry.page]:
+        if span is None and start == starts[entry.page]:  # of several such entries, the first has the page
             first = _LINE.search(text, start, end)
             span = trimmed(text, *first.span()) if first else None
         if span:
@@ -398,6 +400,7 @@ def levels_of(parts: Sequence[PagePart]) -> list[int]:
     """The heading level of each part, 0 if it isn't a heading. The largest font size is level 1."""
     body, bold = body_of(parts)
     looks = [
+        # Files have 11.9 and 12.1 where one size is meant: such headings are of one level.
         (round(part.size * 2) / 2, part.bold) if _is_heading(part, body, bold=bold) else None
         for part in parts
     ]
@@ -440,7 +443,7 @@ def largest_words(pages: Sequence[Sequence[PagePart]], body: float) -> str:
             break
         title.append(part)
     later = [*texts[first + len(title) :], *chain(*pages[1:])]
-    others = [part.text for part in later if part.size == largest and _WORDS.search(part.text)]
+    as_large = [part.text for part in later if part.size == largest and _WORDS.search(part.text)]
     words = title_line(" ".join(part.text for part in title))
-    is_below = first > 0 and not all(map(_SECTION.match, others))
-    return "" if others and (is_below or _SECTION.match(words)) else words
+    is_below = first > 0 and not all(map(_SECTION.match, as_large))
+    return "" if as_large and (is_below or _SECTION.match(words)) else words

@@ -112,6 +112,7 @@ def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
     text_page = page.get_textpage()
     try:
         reader = _PageReader(show_letters(TextPage(text_page.raw), page.raw), strokes, strikes)
+        # A sheet that is wider than its page repeats cells on each page, where nobody sees them.
         lines = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
     finally:
         text_page.close()
@@ -122,7 +123,7 @@ def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
     ]
     for addition in (addition for addition in additions if not addition.strikes):
         lines = _with_addition(lines, addition, as_read(addition.box, quarter))
-    lines.sort(key=lambda line: bool(line.turned))
+    lines.sort(key=lambda line: bool(line.turned))  # stable: the others keep the order of the file
     return PageLines(lines, [as_read(rule, quarter) for rule in reader.rules])
 
 
@@ -252,6 +253,7 @@ class _PageReader:
         is_plain = match[0].isascii() or not any(map(self._page.is_noise, range(begin, stop)))
         box, height = first.around(last), as_read(first, quarter).height
         level_box = as_read(box, quarter)
+        # A wide one may be letters that stand apart, or words without a space between them.
         is_dense = level_box.width <= _LOOSE * height * (stop - begin)
         is_left = not runs_left(match[0])
         is_plain = is_plain and self._struck.isdisjoint(range(begin, stop))

@@ -78,7 +78,7 @@ class Missing:
             (_page_list(self.recognised), "read by OCR"),
             (_page_list(self.plain), "read as plain text: columns and tables may be lost"),
         )
-        yield from (f"{pages} {what}" for pages, what in remarks if pages)
+        yield from (f"{pages} {remark}" for pages, remark in remarks if pages)
 
     def error(self) -> ParseError:
         """Why a PDF has no text at all."""
@@ -107,7 +107,7 @@ def sheets_of(
     numbers = range(1, min(len(pdf), MAX_PAGES) + 1)
     sheets = [_sheet(pdf, number, missing, second, reader) for number in numbers]
     everything = "\n".join(line.text for sheet in sheets for line in sheet.lines)
-    if not missing.recognised and is_garbled(everything):
+    if not missing.recognised and is_garbled(everything):  # a short page proves nothing, but all together may
         missing.garbled, missing.plain = [*numbers], []
         return [PageLines([], []) for _ in sheets], missing
     return sheets, missing

@@ -51,6 +51,7 @@ def without_line_numbers(sheets: Sequence[PageLines]) -> list[PageLines]:
     """The pages without the numbers of their lines, which begin anew on each page, as in court papers."""
     columns = [_line_numbers(sheet) for sheet in sheets]
     pages = Counter(map(len, columns))
+    # A table may count its rows from 1 on one page; numbers of lines end with the same one on several.
     numbers = {id(line) for column in columns if pages[len(column)] > 1 for line in column}
     return [
         sheet._replace(lines=[line for line in sheet.lines if id(line) not in numbers]) for sheet in sheets
@@ -113,16 +114,17 @@ def bodies_of(sheets: Sequence[PageLines]) -> list[PageBody]:
     left_out = set[int]()
     for repeats in _running_edges(_edges_of(sheets)):
         first, body = repeats[0], bodies[repeats[0].page]
-        if first.words and first.is_head and first.is_large:
+        if first.words and first.is_head and first.is_large:  # it may be the heading of a chapter
             body.lines.extend(first.words)
         elif first.words:
             (body.head if first.is_head else body.foot).append(first.words)
         for edge in repeats:
+            # An equal line of the same page repeats nothing: both stand where they are.
             if edge is first or edge.page != first.page or not edge.words:
                 left_out.update(map(id, edge.lines))
     for sheet, body in zip(sheets, bodies, strict=True):
         body.lines.extend(line for line in sheet.lines if id(line) not in left_out)
-        if not any(body):
+        if not any(body):  # better a page of running lines than an empty one
             body.lines[:] = sheet.lines
         body.foot.reverse()
     return bodies
@@ -148,6 +150,7 @@ def _edges(page: int, sheet: PageLines, largest: float) -> Iterator[_Edge]:
     """The outermost rows apart from the text, and of those further in what has a number."""
     rows = level_rows([line for line in sheet.lines if not line.turned])
     reach = box_around(line.box for line in sheet.lines) if rows else Box(0, 0, 0, 0)
+    # One row more than is looked at, to see how far away the text begins.
     for is_head, inwards in ((True, rows[: _TOP + 1]), (False, rows[: -_BOTTOM - 2 : -1])):
         is_outermost, outer = True, ""
         for group in _groups_apart(inwards):
@@ -164,7 +167,7 @@ def _groups_apart(inwards: Sequence[Row]) -> Iterator[list[Row]]:
     group: list[Row] = []
     for row, inner in pairwise(inwards):
         length = sum(len(line.text) + 1 for line in row)
-        if length > _LENGTH or _is_of_table(row, inner):
+        if length > _LENGTH or _is_of_table(row, inner):  # the text of the page has begun
             return
         group.append(row)
         is_ruled = not any(map(str.isalnum, "".join(line.text for line in inner)))
@@ -218,12 +221,14 @@ def _running_edges(edges: Sequence[_Edge]) -> Iterator[list[_Edge]]:
     for edge in edges:
         for text, first in _numberings(edge):
             by_count[edge.height, _text(edge.words), text, first].append(edge)
+    # A number is the page's only if it grows with the pages: invoices and years belong to the text.
     series = (edges for edges in by_count.values() if len({edge.page for edge in edges}) >= _NUMBERED_PAGES)
     counting = {id(edge) for edges in series for edge in edges}
     printed = [edge if id(edge) in counting else edge._replace(number="", words=edge.lines) for edge in edges]
     for edge in printed:
         by_text[edge.height, _text(edge.words), edge.outer].append(edge)
     for repeats in chain.from_iterable(map(_successive, by_text.values())):
+        # Two pages may have a heading in common, but not one that counts them.
         if any(edge.number for edge in repeats) or len({edge.page for edge in repeats}) >= _PAGES:
             yield repeats
 

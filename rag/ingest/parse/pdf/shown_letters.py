@@ -46,11 +46,12 @@ def show_letters(page: TextPage, raw: Pdfium) -> TextPage:
 
 
 def _show_symbols(page: TextPage, raw: Pdfium) -> None:
-    wanted = _VISIBLE if any(map(is_symbol_font, _fonts_on(raw))) else _PRIVATE
-    shown = [*page.text]
-    for match in wanted.finditer(page.text):
-        shown[match.start()] = shown_by(match[0], page.font_name_at(match.start()))
-    page.show(shown)
+    # Where no font has symbols in place of letters, only characters for private use may show something else.
+    pattern = _VISIBLE if any(map(is_symbol_font, _fonts_on(raw))) else _PRIVATE
+    letters = [*page.text]
+    for match in pattern.finditer(page.text):
+        letters[match.start()] = shown_by(match[0], page.font_name_at(match.start()))
+    page.show(letters)
 
 
 def _fonts_on(page: Pdfium) -> Iterator[str]:
@@ -78,10 +79,11 @@ def _show_accents(page: TextPage) -> None:
     for match in islice(_ACCENT.finditer(page.text), _MOST):
         letter = _letter_at(page, match.start(), box_at)
         if letter is not None:
+            # LaTeX sets an accent over an i without its dot.
             accented = shown[letter].translate(_DOTTED) + _ACCENTS[match[0]]
             shown[letter], shown[match.start()] = unicodedata.normalize("NFC", accented), ""
     for run in _RUN.finditer(page.text):
-        if not "".join(shown[run.start() : run.end()]).strip(" "):
+        if not "".join(shown[run.start() : run.end()]).strip(" "):  # pdfium puts spaces around an accent
             shown[run.start() : run.end()] = [""] * len(run[0])
             shown[run.start()] = _space_between(page, run.start() - 1, run.end())
     page.show(shown)

@@ -45,7 +45,7 @@ def strokes_of(page: Pdfium) -> list[Box]:
         if not all(map(math.isfinite, (left, bottom, right, top))):
             continue
         stroke = Box(left, bottom, right, top)
-        if min(stroke.width, stroke.height) >= _LONG:
+        if min(stroke.width, stroke.height) >= _LONG:  # a frame: its edges may be rules of a table
             strokes += [Box(left, bottom, right, bottom), Box(left, top, right, top)]
             strokes += [Box(left, bottom, left, top), Box(right, bottom, right, top)]
         elif max(stroke.width, stroke.height) >= _SHORT:
@@ -72,7 +72,7 @@ def _struck_by(page: TextPage, stroke: Box) -> list[int]:
         ends = (stroke.left + inward, stroke.middle), (stroke.right - inward, stroke.middle)
     else:
         ends = (stroke.across, stroke.top + inward), (stroke.across, stroke.bottom - inward)
-    first, last = sorted(page.character_near(*end) for end in ends)
+    first, last = sorted(page.character_near(*end) for end in ends)  # asking for each letter takes long
     between = page.text[first : min(last, first + _MOST_STRUCK) + 1] if first >= 0 else ""
     letters = [at for at, letter in enumerate(between, first) if letter not in f" {HYPHEN}"]
     struck = [at for at in letters if _is_struck(page, at, stroke, 1.0)]  # also those above the line

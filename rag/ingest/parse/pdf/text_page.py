@@ -143,7 +143,7 @@ class TextPage:
         units = (ctypes.c_ushort * (count * 4 + 1))()
         length = pdfium.FPDFText_GetText(page, 0, count, units) if count > 0 else 1
         self.text = "".join(map(chr, units[: max(length - 1, 0)]))
-        self._is_mapped = length - 1 != count
+        self._is_mapped = length - 1 != count  # places of text and of characters differ
         self._characters = self.text
         self._places: list[int] = [*range(len(self.text))]
 
@@ -192,12 +192,13 @@ class TextPage:
         """The font size of a character; 0 if it is unknown."""
         index, matrix = self._index(at), self._matrix
         size = self._pdfium.FPDFText_GetFontSize(self._page, index)
+        # The size alone may be 1, with a matrix that enlarges the letters.
         if self._pdfium.FPDFText_GetMatrix(self._page, index, matrix):
             size *= math.hypot(matrix.c, matrix.d)
         return round(size, 1) if math.isfinite(size) else 0.0
 
     def foot_at(self, at: int, quarter: int) -> float:
-        """How far down the page the line is on which a character stands, if the page is turned."""
+        """How far down the page, as one reads it, the line is on which a character stands."""
         x, y = ctypes.c_double(), ctypes.c_double()
         self._pdfium.FPDFText_GetCharOrigin(self._page, self._index(at), x, y)
         return as_read(Box(x.value, y.value, x.value, y.value), quarter).bottom
