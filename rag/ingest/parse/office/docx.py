@@ -53,7 +53,7 @@ def parse(data: bytes, name: str) -> Document:
     body = child(package.xml(main), "body")
     if body is not None:
         drawings_and_forms.fill_controls(body)
-        _join_paragraphs(body)
+        _join_paragraphs(body)  # before any is written: the style of the second holds for both
         reader.blocks(body)
         reader.margins(body)
     draft = reader.draft
@@ -131,6 +131,7 @@ class _Reader:
 
     def margins(self, body: Element) -> None:
         """Write each header and footer once, except those that only number pages."""
+        # Word keeps headers of even pages, and of first ones, that a setting no longer shows.
         even = is_on(self.part("settings"), "evenAndOddHeaders")
         sections = body.iter("sectPr")
         paths = dict.fromkeys(path for section in sections for path in self._margin_paths(section, even=even))
@@ -151,7 +152,7 @@ class _Reader:
     def _paragraph(self, paragraph: Element) -> None:
         about = child(paragraph, "pPr")
         style = self._styles[value(about, "pStyle")]
-        if style.name.startswith(_CONTENTS):
+        if style.name.startswith(_CONTENTS):  # it repeats the headings, and would be found in their place
             return
         text = self._inline(paragraph)
         level = _level(about, style.level)
@@ -167,6 +168,7 @@ class _Reader:
             self.draft.code(text)
         else:
             self.draft.paragraph(text, bold=self._is_bold(paragraph, style.bold))
+        # What is anchored in a paragraph follows it: amid its words, a figure would cut a sentence.
         drawn, self._drawn = self._drawn, []
         for drawing in drawn:
             self._figure(drawing)
@@ -236,7 +238,7 @@ class _Reader:
 
     def _run(self, run: Element) -> str:
         about = child(run, "rPr")
-        vanish = child(about, "vanish")
+        vanish = child(about, "vanish")  # stated at all, it overrides the style
         hidden = is_on(about, "vanish") if vanish is not None else self._styles[value(about, "rStyle")].hidden
         if hidden or _is_tiny(about):
             self.draft.left_out["text"] += any((text.text or "").strip() for text in run.iter("t"))
@@ -283,6 +285,7 @@ class _Reader:
 
     def _table(self, table: Element) -> None:
         rows = [self._row(row) for row in _blocks(table) if row.tag == "tr"]
+        # A row that is wholly merged with the one above only repeats it.
         rows = [row for row in rows if not all(_is_merged(cell) for cell, _ in row)]
         if all(len(row) == 1 for row in rows):  # a frame around text
             for row in rows:
@@ -354,7 +357,7 @@ def _blocks(parent: Element) -> Iterator[Element]:
 def _join_paragraphs(body: Element) -> None:
     """Put each paragraph whose end is deleted at the beginning of the next one, whose style both have."""
     for parent in [*body.iter()]:
-        carried: list[Element] = []
+        carried: list[Element] = []  # moved once: from paragraph to paragraph, a long run took quadratic time
         for paragraph, following in pairwise([*parent, body]):  # a last pair, whose second isn't a paragraph
             are_both = paragraph.tag == following.tag == "p"
             if are_both and child(paragraph, "pPr", "rPr", "del") is not None:

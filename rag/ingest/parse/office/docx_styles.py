@@ -149,18 +149,18 @@ class Numbering:
         self, list_id: str, abstract: str, levels: dict[int, _Level], depth: int
     ) -> list[int]:
         counts = self._counts.setdefault(abstract, [0] * _LEVELS)  # lists of one definition count on together
-        if list_id not in self._started_lists:
+        if list_id not in self._started_lists:  # an override restarts a list only where it is first used
             self._started_lists.add(list_id)
             for at, start in self._restarts.get(list_id, {}).items():
                 if at < _LEVELS:
                     counts[at] = start - 1
         for at in range(depth + 1):
             start = levels[at].start if at in levels else 1
-            if counts[at] == 0 and at < depth:
+            if counts[at] == 0 and at < depth:  # a level above that has no item yet counts as begun
                 counts[at] = start
             elif at == depth:
                 counts[at] = max(counts[at] + 1, start)
-        counts[depth + 1 :] = [0] * (_LEVELS - depth - 1)
+        counts[depth + 1 :] = [0] * (_LEVELS - depth - 1)  # deeper lists begin anew below each item
         return counts
 
 

@@ -49,6 +49,7 @@ def chart_rows(root: Element) -> tuple[str, list[list[str]]]:
     has_values = False
     for series in chart.iter("ser") if chart is not None else ():
         xs = _points(series, "cat", "xVal")
+        # In a scatter chart, each series may have x values of its own: those of the first would be wrong.
         if not columns or (xs and xs != categories):
             categories = xs
             columns.append([of_categories, *xs])

@@ -114,7 +114,7 @@ def _general_format(number: float) -> str:
     """A number without a format: "12", "0.3", "1.5E+20"."""
     if number == int(number) and abs(number) < 1e15:  # noqa: PLR2004 digits of a float
         return str(int(number))
-    return f"{number:.10g}".replace("e", "E")
+    return f"{number:.10g}".replace("e", "E")  # as many digits as Excel shows in a cell of usual width
 
 
 @lru_cache(maxsize=512)
@@ -169,7 +169,7 @@ def _rounded(number: float, decimals: int) -> Decimal:
 def _digits(number: float, pattern: str, *, scientific: bool) -> str:
     whole, point, decimals = pattern.partition(".")
     thousands = len(pattern) - len(pattern.rstrip(","))
-    number /= 1000**thousands
+    number /= 1000**thousands  # a comma behind the digits divides by a thousand
     max_decimals, min_decimals = min(len(decimals.rstrip(",")), _MAX_DECIMALS), decimals.count("0")
     if scientific:
         digits = Context(prec=max_decimals + 1, rounding=ROUND_HALF_UP)
@@ -219,7 +219,7 @@ def _date(number: float, tokens: list[_Token], language: _Language, *, since_190
     days = number + 1 if not since_1904 and 1 <= number < 60 else number  # noqa: PLR2004 Excel's 1900-02-29
     start = datetime(1904, 1, 1) if since_1904 else datetime(1899, 12, 30)  # noqa: DTZ001 sheets have no zones
     fine = any(token.kind == "split" for token in tokens)
-    seconds = round(days * 86_400, 3 if fine else 0)
+    seconds = round(days * 86_400, 3 if fine else 0)  # a float of 12:00 may be 11:59:59.9999
     try:
         moment = start + timedelta(seconds=seconds)
     except OverflowError:

@@ -57,6 +57,7 @@ def parse(data: bytes, name: str) -> Document:
     The pages of a text come from the program that saved it, if it noted them.
     """
     package = Package(data) if data.startswith(ZIP) else None
+    # Only parts are encrypted: the archive opens, and its XML looks damaged.
     if package and package.xml_if_there("META-INF/manifest.xml").find(".//encryption-data") is not None:
         raise ParseError(ENCRYPTED, "encrypted")
     content = package.xml("content.xml") if package else xml_root(data, "content")
@@ -244,6 +245,7 @@ class _Reader:
         for row in _elements_in_groups(table, "table-row", _ROWS):
             texts: list[str] = []
             for at, cell in enumerate(_repeated_cells(row)):
+                # A covered cell may be below a cell or beside one: only the first repeats its text.
                 rows_left[at] = rows_left.get(at, 0) - 1
                 is_covered = cell.tag == "covered-table-cell"
                 if is_covered and rows_left[at] >= 0 and at < len(rows[-1]):
@@ -358,12 +360,13 @@ class _Reader:
         name = element.get("style-name", style_name)
         continues = element.get("continue-numbering") == "true" or element.get("continue-list")
         if name != style_name and not continues:
-            del self._counts.setdefault(name, [])[depth:]
+            del self._counts.setdefault(name, [])[depth:]  # another list begins anew, as the program shows it
         for item in element:
             if item.tag == "list-header":
                 self.blocks(item, depth, " ")
             if item.tag != "list-item":
                 continue
+            # An item that only holds a deeper list has no number: counting it would shift all later clauses.
             is_counted = any(block.tag not in _NO_ITEM for block in item)
             mark = self._mark(name, depth, item.get("start-value", "")) if is_counted else " "
             for block in item:
@@ -457,6 +460,7 @@ def _sheet(reader: _Reader, table: Element, names: Collection[str]) -> Sheet:
     number = 1
     for row in _elements_in_groups(table, "table-row", _ROWS):
         cells = _cells(reader, sheet, row, number)
+        # Blank rows are only counted: with its looks, a sheet may reach down to row 1,048,576.
         for at in range(number, number + capped_repeat_count(row, "number-rows-repeated")) if cells else ():
             sheet.rows[at] = dict(cells)
             if row.get("visibility", "visible") != "visible":

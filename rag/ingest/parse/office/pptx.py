@@ -73,7 +73,7 @@ class _Reader:
         for shape in shown_shapes:
             if _placeholder(shape)[0] in _FURNITURE:
                 footer = "\n".join(text for text, _, _ in _texts(shape))
-                if footer not in self._footers:
+                if footer not in self._footers:  # each slide has it
                     self._footers.add(footer)
                     self.draft.paragraph(footer)
         self._notes(self._package.related_as(path, "notesSlide"))
@@ -195,7 +195,7 @@ def _texts(shape: Element) -> list[tuple[str, int, str]]:
         number = numbers.following(depth, counting)
         is_item = "buChar" in marks or (in_list and "buNone" not in marks)
         paragraphs.append((text, depth, number or ("-" if is_item else "")))
-    if len(paragraphs) == 1 and in_list:
+    if len(paragraphs) == 1 and in_list:  # a single line in the body of a slide is text
         return [(text, depth, mark.removeprefix("-")) for text, depth, mark in paragraphs]
     return paragraphs
 

@@ -140,7 +140,7 @@ class _Reader:
         self._moment: dict[str, int] = {}
 
     def read(self, data: bytes) -> None:
-        self._is_utf8 = not data.isascii() and is_utf8(data)
+        self._is_utf8 = not data.isascii() and is_utf8(data)  # RTF is ASCII; some programs write UTF-8 in it
         starred, at = False, 0
         while match := TOKEN.search(data, at):
             at = match.end()
@@ -160,7 +160,7 @@ class _Reader:
                 self._byte(symbol)  # perhaps the second byte of a character
             elif symbol:
                 self._character(_SYMBOLS.get(symbol.decode("latin-1"), ""))
-            elif word == b"bin":
+            elif word == b"bin":  # bytes of a picture, which may look like words
                 at += max(0, int(number or 0))
             elif word:
                 self._word(word.decode(), int(number) if number else None, starred=starred)
@@ -222,6 +222,7 @@ class _Reader:
     def _opens(self, word: str, *, starred: bool) -> bool:
         """Set the destination of a group; False if the word isn't one."""
         if word == "upr":
+            # The older form, without Unicode, comes first; `ud` begins the one that is read.
             self._state = replace(self._state, into="skipped", around=self._state.into)
         elif word in _OWN or word in _MARGINS or word == "pntext":  # some write \* also before these
             name = "listtext" if word == "pntext" else "margins" if word in _MARGINS else word
@@ -261,6 +262,7 @@ class _Reader:
         paragraph = self._paragraph
         match word:
             case "pard":
+                # Only the looks begin anew: it may stand amid the words of a paragraph.
                 self._paragraph = _Paragraph(texts=paragraph.texts, bold=paragraph.bold, mark=paragraph.mark)
             case "intbl":
                 paragraph.in_table = True
@@ -387,6 +389,7 @@ def _by_column(rows: Sequence[_Row]) -> list[list[str]]:
     for edge in sorted({edge for row in rows for edge in (row.start, *row.ends)}):
         if not edges or edge - edges[-1] > SAME_EDGE:
             edges.append(edge)
+    # Without the ends of its cells, a row says nothing of its columns.
     if len(edges) > MAX_SPAN or any(len(row.texts) != len(row.ends) for row in rows):
         return [row.texts for row in rows]
     table: list[list[str]] = []

@@ -51,7 +51,7 @@ class _Row(NamedTuple):
 
 def write_sheet(draft: Draft, sheet: Sheet) -> None:
     """Write a sheet unless it is empty, and count its hidden rows and columns."""
-    ends = _repeat_merged(sheet)
+    ends = _repeat_merged(sheet)  # before hidden rows go: a merged cell may begin in one
     draft.left_out["row"] += _remove_hidden(sheet)
     rows = [_Row(number, cells) for number, cells in sorted(sheet.rows.items()) if cells]
     if not (rows or sheet.boxes or sheet.charts):
@@ -133,13 +133,14 @@ def _stacked(rows: list[_Row]) -> Iterator[list[_Row]]:
     So does the header of figures below several rows with names and values.
     """
     columns = sorted({at for row in rows[:_LOOKED_AT] for at in row.cells})
+    # Names with values above a table, such as a customer and a date, are a table of their own.
     start = named_figures(_texts(rows[:_LOOKED_AT], columns)) or 0
     pairs = [row for row in rows[:start] if len(row.cells) > 1]
     if len(pairs) > 1 and all(columns[0] in row.cells for row in pairs):
         yield rows[:start]
     else:
         start = 0
-    for at in range(start + 1, len(rows) - 2):
+    for at in range(start + 1, len(rows) - 2):  # a caption, a header and a row below it
         before, caption, header, first = rows[at - 1 : at + 3]
         is_caption = 2 * len(caption.cells) <= len(header.cells) and _names_columns(header)
         if is_caption and not _names_columns(before) and not _names_columns(first):
@@ -185,11 +186,11 @@ class _Writer:
         continues = self._continues(*rows[:2])
         if not continues:
             self._header = _header_of(rows, columns)
-        columns = sorted(self._header or columns)
+        columns = sorted(self._header or columns)  # where a table goes on, also those that are empty here
         above = [[*self._header.values()]] if continues else []
         texts = with_spanned([*above, *(self._texts(row, columns) for row in rows)])[len(above) :]
         lines = [*map(pipe_row, texts)]
-        if self._header and self._is_wide(lines):
+        if self._header and self._is_wide(lines):  # a passage would hold few rows, and its header mostly
             first = 0 if continues else 1
             self._rows_as_lists(rows[first:], columns, texts[first:])
             return
@@ -216,7 +217,7 @@ class _Writer:
         for column in columns if len(row.cells) > 1 else ():
             if column in row.cells:
                 name, end = row.cells[column], self._ends.get((row.number, column), column)
-            if column <= end:
+            if column <= end:  # a group ends where its merged cell does, not at the next name
                 cells[column] = name
         return row._replace(cells=cells or row.cells)
 

@@ -136,7 +136,7 @@ class _Book:
                 number = whole_number(element.get("r", "")) or number + 1
                 if element.get("hidden") in _TRUE or element.get("ht") in _NO_SIZE:
                     sheet.hidden_rows.add(number)
-                if cells := self._cells(element):
+                if cells := self._cells(element):  # hidden ones, too: a chart or a list may draw from them
                     sheet.rows[number] = cells
             elif element.tag == "control":
                 anchor = next(element.iter("anchor"), None)
@@ -168,6 +168,7 @@ class _Book:
         match cell.get("t", "n") if value else "":
             case "":
                 inline = child(cell, "is")
+                # A formula without a value was written by a program that doesn't calculate.
                 self.left_out["formula"] += child(cell, "f") is not None
                 return formatted_text(_text(inline), style.form) if inline is not None else ""
             case "s":
@@ -198,7 +199,7 @@ class _Book:
             for shape in root.iter("sp")
             if (text := _shape_text(shape)) and (id_ := next(shape.iter("cNvPr"), shape).get("id", ""))
         }
-        ids = self._write_controls(sheet, path, listed, labels)
+        ids = self._write_controls(sheet, path, listed, labels)  # first: they are drawn like shapes, too
         for anchor in (part for part in root.iter() if part.tag in _ANCHORS):
             about = next(anchor.iter("cNvPr"), anchor)
             if about.get("id") in ids:
@@ -222,7 +223,7 @@ class _Book:
         sources = {
             match[1] or match[2] for formula in formulas for match in _SHEET_OF_CELLS.finditer(formula)
         }
-        if not rows or (sources and sources <= self.visible.keys()):
+        if not rows or (sources and sources <= self.visible.keys()):  # its numbers would be found twice
             series = ", ".join(dict.fromkeys(filter(None, rows[0]))) if rows else ""
             name = one_line(": ".join(filter(None, (caption, series))))
             caption, rows = f"(chart: {name})" if name else "", []
@@ -240,7 +241,7 @@ class _Book:
         places = {control.id: control for control in reversed(listed)} | {
             control.id: control for control in reversed(listed) if control.row
         }
-        for id_ in dict.fromkeys([*places, *old]):
+        for id_ in dict.fromkeys([*places, *old]):  # newer files have each control in both forms
             control = places.get(id_, _ListedControl(id_))
             about, label, shape = old.get(id_, (None, "", None))
             if related.get(control.part, ("", ""))[0] == "control":  # of ActiveX, whose state isn't text
@@ -290,7 +291,7 @@ class _Book:
         if name and name != sheet.name:
             kind, path = self.sheets.get(name, ("", ""))
             if name not in self._lists and kind == "worksheet" and path in self._package:
-                unknown = self.left_out["formula"]
+                unknown = self.left_out["formula"]  # a sheet read for its list alone isn't counted
                 self._lists[name], self.left_out["formula"] = self._cells_of(name, path)[0], unknown
             sheet = self._lists.get(name, Sheet(name))
         first_row, first, last_row, last = area
