@@ -195,6 +195,7 @@ def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
     ]
     places = {ts: at for at, (item, _, _) in enumerate(posts) if (ts := string(item, "ts"))}
     threads = [places.get(string(item, "thread_ts"), at) for at, (item, _, _) in enumerate(posts)]
+    # An answer amid other messages can't be told from answers to these: it goes below what it answers.
     for at, first in sorted(enumerate(threads), key=lambda pair: (pair[1], pair[0] != pair[1])):
         item, sender, text = posts[at]
         if first == at:

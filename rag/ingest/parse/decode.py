@@ -300,6 +300,7 @@ def _decode(data: bytes, declared: str) -> Decoded:
     codec = codec_of(declared)
     if decoded := _decoded_as_stated(data, declared, codec):
         return decoded
+    # Damage comes before a guess: a text with one wrong byte is in no other encoding.
     names = dict.fromkeys(("utf-8", *_stated_codecs(data, codec)))
     losses = (_decoded_with_losses(data, name, stated=name == codec) for name in names)
     return next((decoded for decoded in losses if decoded), None) or _decoded_by_detection(data, declared)
@@ -361,6 +362,7 @@ def _decoded_ascii(data: bytes, codec: str) -> Decoded:
         escaped = "iso2022_kr" if b"\x1b$)C" in data else "iso2022_jp_ext"
     if escaped:
         text = _strictly_decoded(data, escaped)
+        # Mail programs of Windows add ① and ㈱, which Python's codec for it refuses.
         if text is None and escaped.startswith("iso2022_jp"):
             text = _strictly_decoded(_in_code_page(data), "cp932")
         if text is not None:
@@ -494,10 +496,10 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
         few = telling[:_FEW_BYTES]
         readings = {codec: few.decode(codec, "ignore") for codec in (*ranked, *_RUSSIAN)}
         for codec, reading in readings.items():
-            if sum(map(str.isupper, reading)) > sum(map(str.islower, reading)):
+            if sum(map(str.isupper, reading)) > sum(map(str.islower, reading)):  # it knows little of capitals
                 lowered = _confidences(reading.lower().encode(codec, "ignore"))
                 ranked[codec] = lowered.get(codec, 0.0)
-        if _is_kana(telling):
+        if _is_kana(telling):  # the detector takes half-width kana for Cyrillic
             ranked["cp932"] = _LOW
         ranked = dict(sorted(ranked.items(), key=lambda entry: -entry[1]))
     ranked.setdefault(_WESTERN, 0.0)
@@ -526,6 +528,7 @@ def _is_plausible(text: str, codec: str, *, stated: bool = False) -> bool:
     the encoding is `stated`, or the text has whole words in its script. If it is stated, nor do abbreviations
     with Russian endings, a Latin letter that was typed for the Cyrillic one that looks like it.
     """
+    # Only in East Asian encodings are these frames: Cyrillic capitals in a code page of DOS look like them.
     sample = (_FRAME if codec in _EAST_ASIAN else _LINE).sub(" ", _lines_beyond_ascii(text))
     words = [word for word in _WORD.findall(sample) if not word.isascii()]
     words = [word for word in words if not (stated and _MIXED.fullmatch(word))]

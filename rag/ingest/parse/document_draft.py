@@ -124,6 +124,7 @@ class Draft:
         used = sorted({at for row in rows for at, cell in enumerate(row) if cell.strip(PAGE_BREAK)})
         grid = [[row[at] if at < len(row) else "" for at in used] for row in rows]
         grid = [row for row in grid if any(cell.strip(PAGE_BREAK) for cell in row)]
+        # A title over all columns would be taken for the names of these.
         while grid and (len(used) == 1 or (grid[0][0] and sum(map(bool, grid[0])) == 1)):
             self.paragraph("".join(grid.pop(0)))
         if not grid:
@@ -179,7 +180,7 @@ class Draft:
     def promote(self, title: str) -> None:
         """Turn short bold paragraphs and items into headings if the document has none but its `title`."""
         stated = {block.title for block in self.blocks if block.kind == "heading" and block.title}
-        if stated - {title}:
+        if stated - {title}:  # who has headings marks bold words for other reasons
             return
         text, level = self.text, 1 + len(stated)
         items = self._item_headings(text)

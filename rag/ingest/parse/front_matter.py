@@ -71,6 +71,7 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
     if not fenced or not blank or not _BEGIN.match(fenced[1], blank.end()):
         return FrontMatter({}), text
     front_matter = _within_limit(fenced[1], _yaml)
+    # Prose in it tells a text between two lines of hyphens; but no entry on access may get lost.
     if front_matter.remarks and _PROSE.search(fenced[1]) and not _ACCESS_ENTRY.search(fenced[1]):
         return FrontMatter({}), text
     return front_matter, text[fenced.end() :]

@@ -94,8 +94,8 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
 
     Mails and other pages that no site made (not `is_site`) have no boilerplate of one.
     """
-    text, orders, hidden = as_opened(text)
-    page = _convert(text, _PAGE)
+    text, orders, hidden = as_opened(text)  # before the conversion, which drops what a page hides
+    page = _convert(text, _PAGE)  # for its head alone: the text follows from its changed form
     head = page.metadata.document
     text, title, comments = in_plain_html(text)
     text = without_site_boxes(text, is_site=is_site)
@@ -103,6 +103,7 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
         _marked_content(main_part(text)) or _marked_content(text)
     )
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
+    # A title that its program made up says less than the heading that people see.
     stated = head.title or ""
     return Document(
         text=content,
@@ -159,6 +160,7 @@ def _convert(html: str, options: ConversionOptions) -> ConversionResult:
         result = html_to_markdown.convert(html, options)
     except ConversionError as error:
         raise ParseError("the HTML can't be parsed") from error
+    # The converter leaves out what is nested deeper, and only warns.
     if any(warning.kind == WarningKind.DEPTH_LIMIT_EXCEEDED for warning in result.warnings):
         raise ParseError("nested too deeply")
     return result
@@ -170,6 +172,7 @@ def _published_at(meta: dict[str, str], html: str) -> datetime | None:
     words = changed[1].rpartition(">")[2].split() if changed else []
     in_json = (match[1] for match in _JSON_DATE.finditer(html))
     in_text = (match[1] for tag in _TIME.finditer(html) if (match := _MOMENT.search(tag[0])) and _is_own(tag))
+    # What is meant for programs first: a <time> of the text may be that of the moon landing.
     stated = (*(meta.get(key, "") for key in _DATES), next(in_json, ""), " ".join(words[-3:]), *words[-1:])
     return next(filter(None, map(date, (*stated, next(in_text, "")))), None)
 
@@ -224,7 +227,7 @@ def without_site_boxes(page: str, *, is_site: bool = True) -> str:
 
     Example: "<header>Logo</header><main><header><h1>A</h1></header></main>" -> "<main><header>…</main>".
     """
-    page = _PERMALINK.sub("", page)
+    page = _PERMALINK.sub("", page)  # links of headings would make headers look like navigation
     heading = _MAIN_HEADING.search(page)
     main_heading = heading.start() if heading else -1
     boxes = sorted(_boxes(page, is_inside=not is_site), key=lambda box: box.start)
@@ -246,6 +249,7 @@ def main_part(page: str) -> str:
     heading = None if _MAIN_HEADING.search(inside) else _MAIN_HEADING.search(page, 0, articles.start)
     start = heading.start() if heading else articles.start
     outside = _prose(page[:start] + page[articles.stop :])
+    # The articles of a page may be reviews below what it is about, which would be lost.
     is_small = _prose(inside) < outside * (_BELOW_HEADING if heading else _WITH_HEADING)
     return page if is_small else page[start : articles.stop]
 
@@ -389,7 +393,7 @@ class _Finder(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Open an element."""
-        if tag in VOID or len(self._stack) >= DEPTH:
+        if tag in VOID or len(self._stack) >= DEPTH:  # a hostile page nests endlessly
             return
         if tag in _CLOSED_BY_NEXT and self._stack and self._stack[-1].tag == tag:
             self._pop(self._offset())

@@ -63,7 +63,7 @@ _CODE_LINE = re.compile(
 
 def with_code_and_layout(page: str) -> str:
     """A page whose layout tables are plain blocks, and whose code is code alone."""
-    page = _changed_tables(_with_points(page), _code_of)
+    page = _changed_tables(_with_points(page), _code_of)  # a point is one cell then, so layout
     page = _PRE_TWICE.sub("</pre>", _PRE_AROUND.sub("", page)) if "<pre>" in page else page
     page = _PRE.sub(lambda code: _NO_CODE.sub("", code[0]), page)
     return without_layout_tables(page, _lays_out)

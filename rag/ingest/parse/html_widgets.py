@@ -102,6 +102,7 @@ def with_widgets_as_text(page: str) -> str:
     superscripts and subscripts.
     Example: '<input type="checkbox" checked> Yes' -> '[x]  Yes'.
     """
+    # A page may hold the characters of our marks: they go before any is set.
     page = with_repeated_cells(_TICKS.sub(_tick, _CHIPS.sub(r"\1, ", _MARKS.sub("", page))))
     page = with_list_labels(_with_labels(_with_script_marks(page)))
     return _LIKE_MARKS.sub(rf"\g<0>{NO_MARK}", _SEEN.sub(_TagTexts().text, page))
@@ -323,7 +324,7 @@ class _TagTexts:
         words = alternative_text(alternative)
         if words != ORDERS and _FORMULA.search(attributes.get("class", "")):
             return tex_of(alternative)
-        if words in self.pictures and _is_alone(tag):
+        if words in self.pictures and _is_alone(tag):  # in a cell or a sentence, each time is told
             return ""
         self.pictures.add(words)
         return words

@@ -226,7 +226,7 @@ def _table(text: str, delimiter: str) -> _Table:
     is_record = False
     if at is None:
         at = _first_wide_row(cells)
-        is_record = _is_record(cells[at], cells[at + 1 :])
+        is_record = _is_record(cells[at], cells[at + 1 :])  # a bank statement may begin with its first record
     names, below = cells[at], cells[at + 1 :]
     if at and sum(map(bool, cells[at - 1])) > 1 and (columns := grouped(cells[at - 1], names)):
         names, at = columns, at - 1

@@ -156,6 +156,7 @@ _KEPT = re.compile("\ue000(\\d+)\ue001")  # placeholders of private characters f
 def parse(text: str, name: str) -> Document:
     """The document of a LaTeX file: the content of its environment "document", or all of it."""
     reader = _Reader()
+    # Code first: in it % begins no comment. Then comments: a macro that is defined in one is none.
     text = reader.keep_code(text.replace("\ue000", ""))
     text = _with_environments(text, _COMMENT, lambda match, _: match["before"] or "")
     text = with_acronyms(reader.expanded(_LABEL_DEFINITION.sub(r"\\labelenum\1", text)))
@@ -164,7 +165,7 @@ def parse(text: str, name: str) -> Document:
     reader.read_preamble(preamble)
     stated = statements(text)
     included = _INCLUDED.findall(body)
-    reader.read_labels(body)
+    reader.read_labels(body)  # before the parts are read: a reference may come before its title
     body = with_title_block(preamble, body)
     whole, blocks = document_parts.compose(
         reader.parts(with_quantities(_with_theorems(_with_steps(body), text)))
@@ -325,12 +326,13 @@ class _Reader:
     def parts(self, text: str) -> Iterator[document_parts.Part]:
         """The parts of a text."""
         text = _with_environments(text, _LEFT_OUT, lambda *_: "")
+        # Formulas before tables: the & and \\ in them part no cells and rows.
         text = MATH.sub(lambda m: self._placeholder(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
         text = self._with_tables(text)
         text = text.replace(r"\begin{abstract}", r"\section{Abstract}")
         text = _FRAME.sub(r"\\frametitle{\1}", text)
         used = [level for level in _LEVELS if re.search(rf"\\{level}\*?[\[{{]", text)]
-        highest = _LEVELS.index(used[0]) if used else 0
+        highest = _LEVELS.index(used[0]) if used else 0  # an article has no chapters, a book often no parts
         levels = {level: _LEVELS.index(level) - highest + 1 for level in used}
         levels["frametitle"] = 1 + max(
             (level for name, level in levels.items() if name != "frametitle"), default=0

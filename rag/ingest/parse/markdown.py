@@ -107,6 +107,7 @@ def parse(text: str, name: str) -> Document:
     (entries, remarks), body = split_front_matter(text)
     if not body.strip() and _is_content(entries):
         return _home_page(parse_yaml(_ACCESS.sub("", text.strip("-+ \n")), name), entries, remarks)
+    # Before blocks are looked for: their places must be those in the text that stays.
     body, omissions = _without_internal_markup(without_note_ids(body))
     head = lines[0] if (lines := _PROPERTIES.match(body)) else ""
     body = body[len(head) :]
@@ -157,7 +158,7 @@ def _without_internal_markup(text: str) -> tuple[str, tuple[str, ...]]:
     Internal markup is ids, pictures, anchors and directives. Code stays, except for directives in it.
     Example: "Seen. ^intro %%unseen%%" -> ("Seen.", ("1 comment was left out",)).
     """
-    if not _HINT.search(text):
+    if not _HINT.search(text):  # most texts have none, and the long pattern is slow
         return text, ()
     comments, files = 0, dict[str, None]()
 

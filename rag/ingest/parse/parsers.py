@@ -215,7 +215,7 @@ def prepare(family: str) -> None:
         ocr.prepare()
     elif family == xberg_formats.__name__:
         xberg_formats.prepare()
-    elif family != pdf_document.__name__:
+    elif family != pdf_document.__name__:  # PDFs have no text to decode, and the detector takes 40 MB
         prepare_detection()
     if family == calendars.__name__:
         calendars.time_zones()
@@ -243,6 +243,7 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
         raise EmptyFileError(EMPTY)
     suffix, path = format_of(data, name), PurePath(name)
     name = path.name
+    # A download that failed is often a page.
     if suffix in pdf_document.SUFFIXES and _BEGINS_AS_PAGE.match(data.lstrip()):
         raise ParseError("it is an HTML page with a PDF's file name")
     try:
@@ -257,7 +258,7 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     title = title_line(document.title)
     if title and not is_title(title):
         title = title_line(first_heading(document.text, document.blocks, name))
-    if title == title_line(name) or not is_title(title):
+    if title == title_line(name) or not is_title(title):  # parsers fall back on the file's name as it is
         is_settings = suffix in json_and_csv.JSON_SUFFIXES and document.blocks[0].kind == "code"
         title = title_line(name if is_settings else named_after(name))
     return dataclasses.replace(

@@ -105,6 +105,7 @@ def parse(text: str, name: str) -> Document:
     if kind == "xml":
         _join_styles(root)
     is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
+    # References are filled in before the text is composed, which has their words then.
     elsewhere = fill_references(root) if is_text else []
     body, blocks = compose(parts_of(root) if is_text else _records(root))
     about = document_facts(root)
@@ -158,6 +159,7 @@ def _records(element: Element) -> Iterator[Part]:
     """The values of an element as one record; an element with many values or repeated children is divided."""
     values = list(islice(_values(element, ""), _MOST + 1))
     groups = Counter(name_of(child) for child in element if len(child))
+    # Where a child repeats, as in a list of customers, each is a record of its own.
     if len(element) and (len(values) > _MOST or max(groups.values(), default=0) > 1):
         yield Part("paragraph", " ".join((element.text or "").split()))
         for child in element:

@@ -97,6 +97,7 @@ def _records(entries: Iterable[_Entry]) -> list[dict[str, str]]:
             people.setdefault(entry.record, []).append(entry)
         elif entry.kind in _SUMMARIES and (label := _label(entry)):
             message = _MESSAGES.get(calendar.get("METHOD", "").upper())
+            # A cancellation or an answer that came by mail must not read like the appointment itself.
             record = records.setdefault(entry.record, {"Message": [message]} if message else {})
             name = calendar.get("X-WR-TIMEZONE")
             record.setdefault(label, []).append(_value(entry, time_zones().get(name) if name else None))
@@ -137,7 +138,7 @@ def _entries(text: str) -> Iterator[_Entry]:
     """The lines of all records, each with the number and the kind of its component."""
     open_: list[tuple[int, str]] = []
     number = 0
-    lines = iter(re.sub(r"=?\n[ \t]", "", text).split("\n"))
+    lines = iter(re.sub(r"=?\n[ \t]", "", text).split("\n"))  # long lines are folded, also amid a word
     for line in lines:
         match = _LINE.fullmatch(line.strip())
         if not match:
@@ -209,7 +210,7 @@ def _without_tags(text: str) -> str:
 def _date_in_words(date: re.Match[str], own_zone: str | None, zone: ZoneInfo | None) -> str:
     """A date and time in its own zone; one in UTC in the zone of the calendar, as Google writes both."""
     year, month, day, hour, minute, utc = date.groups()
-    if utc and zone:
+    if utc and zone:  # Google writes UTC, and names the zone that people see
         with suppress(ValueError, OverflowError):
             moment = datetime.fromisoformat(f"{year}-{month}-{day}T{hour}:{minute}+00:00")
             return f"{moment.astimezone(zone):%Y-%m-%d %H:%M} ({zone})"

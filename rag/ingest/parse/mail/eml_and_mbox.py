@@ -149,6 +149,7 @@ def _size(count: int) -> str:
 
 def _document_body(text: str, kind: str, name: str) -> tuple[str, list[Block]]:
     if kind == "text/html":
+        # Mails are laid out by tables: as cells of these, each text would be a single line.
         text = html_page.parse(without_layout_tables(text, is_no_data), name, is_site=False).text
     return text, [*_sections(text, markdown_blocks if kind == "text/html" else paragraphs)]
 
@@ -242,6 +243,7 @@ def _in_zone(sent: datetime) -> str:
 
 def _sent_in_zone(message: Message) -> datetime | None:
     received = [str(value) for key, value in message.raw_items() if key.lower() == "received"]
+    # Each server writes its line above the others: the last one is of the first server.
     dates = [header(message, "date"), *(value.rpartition(";")[2] for value in reversed(received))]
     return next(filter(None, map(moment, dates)), None)
 
@@ -340,6 +342,7 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
     kind, inner = part.get_content_type(), _parts_in(part)
     if depth > _DEPTH:
         raise ParseError("nested too deeply")
+    # A signed mail of this type can be read, though encrypted ones have the same.
     is_signed = part.get_param("smime-type") == "signed-data"
     if kind == "multipart/encrypted" or (_ENCRYPTED.match(kind) and not is_signed):
         parts.remarks.append("it is encrypted, so only its headers were read")

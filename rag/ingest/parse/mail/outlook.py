@@ -122,6 +122,7 @@ class _Folder:
         """The text and the HTML, else those in the rich text; unreadable rich text becomes an attachment."""
         alternatives = [("plain", self.text(_BODY).encode("utf-8", "replace")), ("html", self._html())]
         parts = [part_of(f"text/{kind}", data) for kind, data in alternatives if data.strip()]
+        # Outlook may keep the HTML of a mail in its rich text alone.
         if not parts and (packed := self._stream(f"__substg1.0_{_RTF}0102")):
             return _rich_text_parts(packed)
         if len(parts) < len(alternatives):
