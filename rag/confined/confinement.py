@@ -44,7 +44,7 @@ def confine(memory_bytes: int) -> None:
     import resource  # noqa: PLC0415 not on Windows
 
     if os.geteuid() == 0:
-        _become_nobody()
+        _become_nobody()  # the limits below don't apply to root
     if sys.platform == "linux":
         _leave()
     limits = {
@@ -82,8 +82,8 @@ def _leave() -> None:
     """Cut off the network, files by name and other processes, if this Linux supports it."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_DIE_WITH_PARENT, _SIGKILL, 0, 0, 0)
-    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    if libc.unshare(_NEW_USERS | _NEW_NETWORK) == 0:
+    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # Landlock demands it
+    if libc.unshare(_NEW_USERS | _NEW_NETWORK) == 0:  # root of its own users may chroot
         with suppress(OSError):
             os.chroot(_EMPTY_FOLDER)
     with suppress(OSError):

@@ -166,6 +166,7 @@ class Claims:
         """
         if synced := self._synced_claim(file, content):
             return synced
+        # Even where only a record counts: an invalid request of the document itself withholds it.
         claim = self._requested_claim(file, metadata, content)
         if self.rights.set_access:
             return self._situation_claim(Situation.SET, claim, file)
@@ -267,7 +268,7 @@ class Claims:
         access = stored.record.access if stored and stored.uri != uri else requested.access
         if Floor.CONTENT in row.floor:
             floor = self._recorded.same_content(id_, requested.content, access, self._rights_at)
-        is_recognized = bool(floor.ids)
+        is_recognized = bool(floor.ids)  # then nothing else is to be guessed
         if Floor.URI in row.floor:
             floor |= self._recorded.same_uri(id_, uri, access)
         if Floor.GONE in row.floor and not is_recognized:

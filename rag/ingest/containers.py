@@ -154,6 +154,7 @@ class _Opening:
         if depth > MAX_DEPTH:
             raise ParseError(f"files in files are opened {MAX_DEPTH} deep at most", "too large")
         requested = await to_thread.run_sync(access_requested, container)
+        # From the innermost container outwards, as each may narrow the access of the part.
         parts.requests = (requested, *container.requests) if requested else container.requests
         self.discovery.containers[container.uri] = container
         budget = self.discovery.budget(container.uri, self.settings.parse_timeout_seconds)
@@ -348,6 +349,7 @@ def spooling(data: Path, collection: Collection) -> Iterator[Spool]:
 
 
 def _write(file: Path, data: bytes) -> None:
+    # A new file of the owner alone: never into a file or a link that somebody put there.
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     with os.fdopen(descriptor, "wb") as opened:
         opened.write(data)
@@ -403,6 +405,7 @@ class ContainerCache:
             if "#" in uri:
                 stored[uri.partition("#")[0]][uri] = sources[uri]
         containers = {}
+        # What is damaged is as if missing: all containers are opened again.
         with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
             noted = json.loads(file.read_bytes())
             if noted.get("version") == CACHE_VERSION:

@@ -110,6 +110,7 @@ class DocumentAdmission:
         admitted = Admitted(document)
         if self.personal_data:
             admitted = await budget.run(self._without_personal_data, document, name)
+        # After masking: the moderator, perhaps a service of others, sees only what is stored.
         return await self._moderate(admitted, name, self.moderator) if self.moderator else admitted
 
     async def _moderate(self, admitted: Admitted, name: str, moderator: Moderator) -> Admitted:

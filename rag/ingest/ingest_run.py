@@ -113,6 +113,7 @@ async def ingest(
             look = partial(discover, paths, instructions.settings, without=local_folder(writer.data))
             discovery = await to_thread.run_sync(look)
             await to_thread.run_sync(name_below_outermost_folder, discovery, stored)
+        # Before any file is read: parts become files of the run, which move, stay or go like others.
         await containers.open_containers(discovery, spool, instructions.settings, stored, opened)
         report = await _bring_to(steps, discovery)
         if writer.writes:
@@ -301,7 +302,7 @@ class IngestSteps:
         # First of all, so that an interrupted run never leaves a source more visible than it should be.
         if narrower := self._claims.narrowed_at_once(self._stored.values()):
             await self._writer.claim(narrower)
-        lacking = self._stored.matching(lacks_vectors)
+        lacking = self._stored.matching(lacks_vectors)  # stored while the embedder refused them
         still_lacking = await chunk_vectors.ask_again(self._writer, self._embedder, lacking)
         self._vectors_added = sum(source.without_vector for source in lacking) - sum(still_lacking.values())
         for uri, count in still_lacking.items():
@@ -328,7 +329,7 @@ class IngestSteps:
         old path must not inherit that id.
         """
         new_files = [file for uri, file in discovery.files.items() if uri not in self._stored]
-        if not new_files or not self._stored:
+        if not new_files or not self._stored:  # nothing can have moved
             return
         contents = {
             file.uri: content for file in new_files if (content := await self._preparation.read_digests(file))
@@ -370,7 +371,7 @@ class IngestSteps:
                     for lane in shared_lanes * self._executor.tasks_per_lane
                 ]
             )
-        await end_idle()
+        await end_idle()  # their memory is of no use while the rest is embedded
 
     async def _prepare_lane(
         self, lane: Iterable[Sequence[str]], discovery: Discovery, to_embed: MemoryObjectSendStream[Prepared]
@@ -392,7 +393,7 @@ class IngestSteps:
     async def _prepared_or_reported(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
         """The document to store; None, with a reported outcome, if it is unchanged or can't be stored."""
         try:
-            self._kept_out.check(file, discovery)
+            self._kept_out.check(file, discovery)  # a part follows its container in `files`, so that is known
             return None if self._unchanged.has_moved(file.uri) else await self._prepare(file, discovery)
         except document_admission.NotAdmittedError as error:
             self.outcomes.finish(self._kept_out.outcome(file, error, self._earlier(file.uri)))
@@ -462,7 +463,7 @@ class IngestSteps:
         records = await self._writer.replace(wave)
         for new in wave:
             self._finish_new(new, records[new.source.id])
-            self._back_pressure.leave(new.source.uri)
+            self._back_pressure.leave(new.source.uri)  # only here: its text was in memory until it was stored
         await to_thread.run_sync(return_memory)
 
     def _finish_new(self, new: NewSource, record: AccessRecord) -> None:

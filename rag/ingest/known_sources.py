@@ -62,6 +62,7 @@ def moved_sources(
     new_contents = {*contents.values()}
     gone: dict[str, list[KnownSource]] = defaultdict(list)
     for uri, source in stored.items():
+        # Contents first: whether a file is gone takes a look at the disk.
         if source.record.content in new_contents and discovery.is_gone(uri):
             gone[source.record.content].append(source)
     new: dict[str, list[str]] = defaultdict(list)
@@ -84,7 +85,7 @@ def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]
     ends = {uri: uri.split("/")[: -MAX_END - 1 : -1] for uri in (*new, *gone)}
     for length in range(max(map(len, ends.values())), -1, -1):
         alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for old in reversed(gone):
+        for old in reversed(gone):  # `pop` takes the first then
             alike[tuple(ends[old][:length])].append(old)
         pairs = {uri: candidates.pop() for uri in new if (candidates := alike[tuple(ends[uri][:length])])}
         yield from pairs.items()
@@ -256,6 +257,7 @@ async def remove_vanished(
     Returns the outcomes of these sources, and a note for each folder that may be unmounted.
     """
     missing = await to_thread.run_sync(find_vanished, stored, discovery)
+    # What an origin itself calls deleted isn't missing because of an unmounted share.
     guarded = [source for source in missing if source.uri.partition("#")[0] not in discovery.deleted]
     unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery)
     kept_ids = {id_ for ids in unmounted.values() for id_ in ids}

@@ -78,6 +78,7 @@ class FileContent:
 
 def _content(file: LocalFile, max_bytes: int, cut: str, admission: str) -> FileContent:
     """The content of a file; its digest includes `cut` and `admission`, the recipes for its text."""
+    # Before it is read: if it changes meanwhile, hits count as stale, and never wrongly as up to date.
     state = _state(file)
     data = read(file, max_bytes)
     sidecar = read_sidecar(file)
@@ -502,7 +503,7 @@ def with_stated_metadata(
         ParseError: the sidecar is not valid.
     """
     saved = document.date if document.mime_type.startswith(_DATED_BY_SAVING) else None
-    for entries in (stated, _entries(sidecar) if sidecar else _NOTHING):
+    for entries in (stated, _entries(sidecar) if sidecar else _NOTHING):  # the later one overrides
         document = _with_entries(document, entries) if entries else document
     stated_date = document.metadata.get("date", "")
     if stated_date and document.date is None:

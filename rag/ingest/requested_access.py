@@ -207,7 +207,7 @@ def _matches(path: Path, pattern: str) -> bool:
 
     Letter case doesn't count: HR/ is hidden by a rule for hr/ on every file system.
     """
-    whole = unicodedata.normalize("NFC", path.as_posix())
+    whole = unicodedata.normalize("NFC", path.as_posix())  # macOS has decomposed letters in names
     pattern = unicodedata.normalize("NFC", pattern if pattern.startswith("/") else f"*/{pattern}")
     return fnmatchcase(whole.casefold(), pattern.casefold())
 

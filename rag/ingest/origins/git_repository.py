@@ -128,7 +128,7 @@ async def _open_repository(origin: GitOrigin, folder: Path, environment: Mapping
     clone = _Git(str(folder), _environment(environment, "https:ssh", str(folder)))
     await anyio.Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     await clone.run("init", "--quiet", "--bare", "--template=", ".")
-    depth = () if origin.dates else ("--depth=1",)
+    depth = () if origin.dates else ("--depth=1",)  # dates are in the whole history
     quiet = ("--quiet", "--no-tags", "--no-recurse-submodules", "--force", *depth)
     await clone.run("fetch", *quiet, "--end-of-options", origin.repository, origin.ref)
     return await clone.at("FETCH_HEAD^{commit}")

@@ -43,7 +43,7 @@ def is_public(address: str) -> bool:
     Example: "93.184.216.34" -> True; "127.0.0.1", "10.0.0.1", "169.254.169.254", "::ffff:10.0.0.1" -> False.
     """
     parsed = ip_address(address.partition("%")[0])
-    if any(not is_public(str(inner)) for inner in _inside(parsed)):
+    if any(not is_public(str(inner)) for inner in _inside(parsed)):  # such a one leads into a private network
         return False
     return parsed.is_global and not (parsed.is_multicast or parsed.is_reserved or parsed.is_unspecified)
 
@@ -90,6 +90,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
         failed: Exception = httpcore2.ConnectError("the host has no address")
         for address in addresses:
             try:
+                # To the checked address, never to the name: that may lead elsewhere by now.
                 return await self._connect.connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failed = error
@@ -159,7 +160,7 @@ class Client:
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl.create_default_context(),
             network_backend=GuardedNetwork(networks, resolve),
-            max_connections=1,
+            max_connections=1,  # polite: one request at a time
         )
 
     async def aclose(self) -> None:

@@ -122,7 +122,7 @@ class OriginFindings:
         """Report a file of an unsupported type (`kind`). The stored parts of an archive at `uri` stay."""
         name, reason = path.rpartition("/")[2], f"unsupported file type ({kind})"
         if may_contain(name, archives=True):
-            self.discovery.retained.add(uri)
+            self.discovery.retained.add(uri)  # opened by an earlier run with --archives
         if may_contain(name, archives=True) or not kind:
             reason = unsupported(name)
         self.discovery.outcomes.append(Outcome(printable(path), "ignored", reason, kind="unsupported"))

@@ -90,6 +90,7 @@ class OriginRun:
 
     def _context(self, beforehand: DiscoveryInput, state: Mapping[str, Any]) -> OriginContext:
         stored, rights, opened = beforehand.stored, beforehand.rights, beforehand.opened
+        # With another recipe, the digests of all documents differ: none counts as unchanged.
         before = state["documents"] if state.get("recipe") == beforehand.recipe else {}
         digests = {entry["uri"]: entry["digest"] for entry in before.values()}
 

@@ -187,7 +187,7 @@ def listing(body: bytes) -> Listing | None:
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
     parser.CharacterDataHandler = reader.text
-    parser.StartDoctypeDeclHandler = reader.refuse
+    parser.StartDoctypeDeclHandler = reader.refuse  # entities could grow without end
     try:
         parser.Parse(body, True)  # noqa: FBT003 expat's own
     except (expat.ExpatError, _NoListingError) as error:

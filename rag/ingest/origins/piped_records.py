@@ -157,6 +157,7 @@ class Stream:
         self._line += bool(line)
         if len(line) <= self.max_line or line.endswith(b"\n"):
             return line or None
+        # The remainder of the line is passed over in pieces: it can be endless.
         while (remainder := self.file.readline(self.max_line)) and not remainder.endswith(b"\n"):
             pass
         return b'{"too long": true}'
@@ -164,7 +165,7 @@ class Stream:
 
 def _object(line: bytes) -> Fields:
     def once(pairs: list[tuple[str, Any]]) -> Fields:
-        if len(pairs) > len({key for key, _ in pairs}):
+        if len(pairs) > len({key for key, _ in pairs}):  # which of two accesses counts must be no guess
             raise _InvalidError("a key is there twice")
         return dict(pairs)
 
@@ -333,6 +334,7 @@ def _discover(stream: Stream, origin: RecordsOrigin, context: OriginContext, usu
             continue
         access = record.access or unstated
         before = discovery.rights.get(uri)
+        # Access counts even where the text can't be used: the stored version may have to be hidden.
         discovery.rights[uri] = narrower(before, access) or NOBODY if before else access
         if record.problems or before or uri in discovery.deleted:  # `before`: its id came twice
             discovery.retained.add(uri)

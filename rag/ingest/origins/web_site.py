@@ -130,7 +130,7 @@ class _Crawl:
         for url in self._starts:
             self._add(_Visit(url, may_list=True))
         await self._visit_all()
-        if self._feeds and self._complete:
+        if self._feeds and self._complete:  # a feed lists new entries only: older pages may still be there
             for url, entry in self._context.before.items():
                 if entry.get("uri") in self._context.stored:
                     self._add(_Visit(url, self._origin.depth, stated=dict(entry.get("stated", {}))))
@@ -230,6 +230,7 @@ class _Crawl:
             self._failed.add(visit.url)
             self._findings.discovery.retained.add(uri)
             self._follow(visit, before.get("links", ()))
+            # The crawl stays complete if the links of this page are known from an earlier run.
             self._complete = self._complete and bool(before) and "listing" not in before
             if "listing" in before:
                 self._findings.state[visit.url] = dict(before)
@@ -280,6 +281,7 @@ class _Crawl:
         facts = page_facts(reply.body, visit.url, reply.headers) if kind in _PAGES else PageFacts()
         links = () if facts.nofollow else facts.links
         self._follow(visit, links)
+        # Only an address of this site: a page must not be stored as one of another host.
         url = facts.canonical if host_of(facts.canonical) in self._hosts else visit.url
         path, suffix = path_below(url), _SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ""
         if (self._context.knows(path) and kind not in _PAGES) or not self._context.knows(f"page{suffix}"):

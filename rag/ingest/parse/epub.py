@@ -45,7 +45,7 @@ def parse(data: bytes, name: str) -> Document:
     path = unquote(next(container.iter("rootfile"), container).get("full-path", ""))
     book = package.xml(path)
     items = {item.get("id", ""): item for item in descendants(book, "manifest", "item")}
-    chapters = [*dict.fromkeys(_chapters(book, items, path))]
+    chapters = [*dict.fromkeys(_chapters(book, items, path))]  # each once, however often it is listed
     _check_readable(package, chapters)
     labels = _labels(package, items, path)
     text, blocks = "", list[Block]()
@@ -78,6 +78,7 @@ def _check_readable(package: Package, chapters: list[str]) -> None:
     for encrypted in encryption.iter("EncryptedData"):
         method = child(encrypted, "EncryptionMethod")
         uri = unquote(next(encrypted.iter("CipherReference"), encrypted).get("URI", ""))
+        # Books hide their fonts like this, which says nothing of their text.
         is_font = method is not None and method.get("Algorithm", "") in _FONTS
         if uri in chapters and not is_font:
             raise ParseError("the book is protected by DRM, so its text can't be read", "encrypted")

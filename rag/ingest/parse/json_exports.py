@@ -88,7 +88,7 @@ def _output_text(output: dict[str, object]) -> str:
     data = mapping(output.get("data")) or output
     page = _source_text(data.get("text/html") or data.get("html"))
     if "<table" in page:
-        return html_page.content_of(page[: 10 * _MAX_OUTPUT])[:_MAX_OUTPUT]
+        return html_page.content_of(page[: 10 * _MAX_OUTPUT])[:_MAX_OUTPUT]  # tags take most of a page
     if text := _source_text(data.get("text/markdown") or data.get("text/latex")):
         return _IMAGE.sub(r"\1", text)[:_MAX_OUTPUT]
     return _fenced_block(_short_output(_source_text(data.get("text/plain") or data.get("text"))), "")
@@ -102,7 +102,7 @@ def _short_output(text: str) -> str:
 def _fenced_block(text: str, language: str) -> str:
     text = clean(text).strip("\n")
     longest = max((len(match[1]) for match in _FENCE.finditer(text)), default=2)
-    fence = "`" * (longest + 1)
+    fence = "`" * (longest + 1)  # the text may have fences of its own
     return f"{fence}{language}\n{text}\n{fence}" if text.strip() else ""
 
 

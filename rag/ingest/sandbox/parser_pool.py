@@ -369,7 +369,7 @@ def _valid_document(document: _Document, text: str) -> Document:
     ends = [0]
     for _, start, end, _, _ in document.blocks:
         ends += [start, end]
-    for positions in (ends, document.pages):
+    for positions in (ends, document.pages):  # the file may have written this answer itself
         if list(positions) != sorted(positions) or (positions and positions[-1] > len(text)):
             raise NoDocumentError("positions outside of the text, or out of order")
     if not document.blocks:
