@@ -107,6 +107,7 @@ def test_the_wheel_holds_every_module_and_the_lists_that_they_read(wheel: ZipFil
     assert {
         "rag/text/months.txt",
         "rag/text/simplified.txt",
+        "rag/text/flags.toml",
         "rag/text/ibans.toml",
         "rag/text/languages.toml",
         "rag/ingest/parse/latex_macros.toml",

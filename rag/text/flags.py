@@ -1,32 +1,24 @@
 """Flags of a text: orders to a model, personal data, and secrets, recognized by their form.
 
 Precision over recall: a flag that is often wrong is soon ignored. So numbers count only with a valid checksum
-or with a word that names them, and usual examples don't count. Every pattern is linear: no quantifier is
-unbounded, none is nested in another one that could match the same characters, and no pattern can begin again
-one character later.
+or with a word that names them, and usual examples don't count. The patterns are in `flags.toml`.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from itertools import accumulate
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from pathlib import Path
+from string import Template
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
 from rag.text import number_forms
-from rag.text.number_forms import (
-    BETWEEN,
-    COUNTRY,
-    HYPHEN,
-    MAX_LABEL,
-    SPACE,
-    iban_ends,
-    is_called_phone,
-    is_iban,
-)
+from rag.text.number_forms import MAX_LABEL, iban_ends, is_called_phone, is_iban
 
 Flag: TypeAlias = Literal["instructions", "secret", "card", "iban", "national_id", "phone", "email"]
 FLAGS: tuple[Flag, ...] = get_args(Flag)
@@ -61,192 +53,14 @@ _RUN_ON = (
     r"\u0e01-\u0eff\u1000-\u109f\u1780-\u17d3\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc-\u30fe\u3400-\u9fff"
     r"\uac00-\ud7a3\uf900-\ufaff"
 )
-_TOP_LEVEL = (
-    rf"(?:[{_ALPHA}]{{2,24}}|xn--[a-z0-9-]{{2,59}}|中国|中國|香港|台湾|台灣|公司|网络|网址|在线|中文网|集团|商城|网店|コム"
-    r"|みんな|한국|닷컴|닷넷|ไทย)"
+_PARTS = {"ALPHA": _ALPHA, "RUN_ON": _RUN_ON, "IBAN_ENDS": iban_ends(), **vars(number_forms)}
+"""What patterns call by ${NAME}."""
+_PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = tuple(
+    (cast("Flag", flag), (*entry.get("hints", ()),), Template("".join(entry["pattern"])).substitute(_PARTS))
+    for flag, entries in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+    for entry in entries
 )
-
-_GAP = r"(?:\W{1,3}\w{1,16}){0,3}?\W{1,3}"
-_ORDERS = r"(?:instructions|prompts?|directions|directives|guidelines|rules|orders|commands|context)\b"
-_PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = (
-    # Orders to ignore earlier text.
-    (
-        "instructions",
-        ("ignore", "disregard", "forget", "override", "bypass"),
-        (
-            rf"(?i)\b(?:ignore|disregard|forget|override|bypass){_GAP}(?:previous|prior|above|earlier"
-            rf"|preceding|foregoing|system|safety)\W{{1,3}}(?:\w{{1,16}}\W{{1,3}})?{_ORDERS}"
-        ),
-    ),
-    (
-        "instructions",
-        ("ignorier",),
-        (
-            r"(?i)\bignorier(?:e|en Sie|t)(?:\W{1,3}\w{1,16}){0,2}?\W{1,3}(?:vorherigen|bisherigen|vorigen"
-            r"|obigen|früheren)\W{1,3}(?:Anweisungen|Instruktionen|Befehle|Vorgaben|Regeln)\b"
-        ),
-    ),
-    (
-        "instructions",
-        ("ignor",),
-        (
-            r"(?i)\bignor(?:ez|e|er|a|i)(?:\W{1,3}\w{1,9}){0,3}?\W{1,3}(?:instructions|consignes"
-            r"|instrucciones|istruzioni|órdenes)\W{1,3}(?:précédentes|antérieures|ci-dessus|anteriores|previas"
-            r"|precedenti)\b"
-        ),
-    ),
-    (
-        "instructions",
-        ("игнорируй",),
-        (
-            r"(?i)\bигнорируй(?:те)?(?:\W{1,3}\w{1,12}){0,2}?\W{1,3}(?:предыдущие|прежние|предшествующие)"
-            r"\W{1,3}(?:инструкции|указания|команды)\b"
-        ),
-    ),
-    (
-        "instructions",
-        ("忽略", "无视", "忽視", "無視"),
-        r"(?:忽略|无视|忽視|無視)\w{0,4}(?:之前|以上|先前|上述|前面)\w{0,4}(?:指令|指示|说明|提示|規則|规则)",
-    ),
-    # Orders to play a role, and to hide or reveal something.
-    (
-        "instructions",
-        ("are now", "re now"),
-        (
-            r"(?i)\byou\W{0,2}(?:are|re) now\W{1,3}(?:DAN\b|jailbroken\b|unrestricted\b"
-            r"|in\W{1,3}(?:developer|debug|god|DAN)\W{1,3}mode\b)"
-        ),
-    ),
-    (
-        "instructions",
-        ("if you are", "if you're", "if you’re"),
-        (
-            r"(?i)\bif you\W{0,2}(?:are|re)\W{1,3}(?:an?\W{1,3})?(?:AI|LLM|(?:large )?language model|chatbot)"
-            r"(?: (?:assistant|model|agent))?\W{1,3}(?:reading|processing|parsing|summari[sz]ing"
-            r"|you must|please)\b"
-        ),
-    ),
-    (
-        "instructions",
-        ("the system", "your system", "hidden", "initial", "secret"),
-        (
-            r"(?i)\b(?:reveal|print|repeat|output|leak|disclose)(?: me)? (?:your|the) (?:system|hidden"
-            r"|initial|secret) (?:prompt|instructions|message)\b"
-        ),
-    ),
-    (
-        "instructions",
-        ("the user",),
-        (
-            r"(?i)\b(?:do not|don\Wt|never) (?:tell|inform|alert|notify) the user (?:about (?:this|these|it)"
-            r"|that you|of this)\b"
-        ),
-    ),
-    # Marks between the turns of a conversation.
-    (
-        "instructions",
-        ("<|", "<<SYS>>", "INST]"),
-        r"<\|(?:im_start|im_end|system|start_header_id|endoftext)\|>|<<SYS>>|\[/?INST\]",
-    ),
-    (
-        "secret",
-        ("PRIVATE KEY",),
-        r"-----BEGIN (?:[A-Z]{2,9} ){0,2}PRIVATE KEY(?: BLOCK)?-----",
-    ),
-    ("secret", ("AKIA", "ASIA"), r"A(?<![A-Za-z0-9]A)(?:KIA|SIA)[A-Z2-7]{16}(?![A-Za-z0-9])"),
-    ("secret", ("gh",), r"g(?<![A-Za-z0-9]g)h[pousr]_[A-Za-z0-9]{36,255}+"),
-    ("secret", ("github_pat_",), r"github_pat_[A-Za-z0-9_]{40,255}+"),
-    ("secret", ("glpat-",), r"glpat-[A-Za-z0-9_-]{20,64}+"),
-    ("secret", ("xox",), r"xox[abprs]-[A-Za-z0-9-]{20,255}+"),
-    ("secret", ("k_live_",), r"[sr]k_live_[A-Za-z0-9]{20,255}+"),
-    ("secret", ("sk-",), r"s(?<![A-Za-z0-9_-]s)k-[A-Za-z0-9_-]{32,255}+"),
-    ("secret", ("AIza",), r"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
-    ("secret", ("npm_",), r"npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
-    (
-        "card",
-        (),
-        (
-            rf"[2-6](?<![A-Za-z0-9_.,+-][2-6])\d{{3}}{BETWEEN}(?:\d{{4}}{BETWEEN}\d{{4}}{BETWEEN}\d{{4}}"
-            rf"|\d{{6}}{BETWEEN}\d{{5}})(?![A-Za-z0-9_-]|[.,]\d)"
-        ),
-    ),
-    # From the check digits on: letters are a hundred times as many.
-    (
-        "iban",
-        (),
-        (
-            r"\d(?<=[A-Za-z]{2}\d)(?<![A-Za-z0-9][A-Za-z]{2}\d)"
-            rf"\d(?:{iban_ends()})(?![A-Za-z0-9])"
-        ),
-    ),
-    # Italy, China and France, by their checksums; the United States, if the text names the number.
-    (
-        "national_id",
-        (),
-        r"[A-Z](?<![A-Za-z0-9][A-Z])[A-Z]{5}\d{2}[A-EHLMPRST]\d{2}[A-Z]\d{3}[A-Z](?![A-Za-z0-9])",
-    ),
-    (
-        "national_id",
-        (),
-        (
-            r"[1-9](?<![\w-]\d)\d{5}(?:19|20)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\d{3}"
-            r"[\dX](?![\w-])"
-        ),
-    ),
-    (
-        "national_id",
-        (),
-        (
-            rf"[12](?<![\w-]\d)[{SPACE}]\d{{2}}[{SPACE}](?:0[1-9]|1[0-2])[{SPACE}]\d{{2}}[{SPACE}]\d{{3}}"
-            rf"[{SPACE}]\d{{3}}[{SPACE}]\d{{2}}(?![\w-])"
-        ),
-    ),
-    (
-        "national_id",
-        ("ssn", "social security"),
-        (
-            rf"(?i)\b(?:SSN|social security (?:number|no))[.:#{SPACE}]{{1,3}}\d{{3}}[{HYPHEN}]\d{{2}}"
-            rf"[{HYPHEN}]\d{{4}}(?![\w-])"
-        ),
-    ),
-    (
-        "phone",
-        ("+",),
-        (
-            rf"\+(?<![A-Za-z0-9_+.]\+)[1-9]\d{{0,2}}[./{SPACE}{HYPHEN}]?(?:\(0?\d{{1,4}}\)[./{SPACE}{HYPHEN}]?)?"
-            rf"\d{{1,5}}(?:[./{SPACE}{HYPHEN}]\d{{2,8}}){{1,4}}(?![\w-])"
-        ),
-    ),
-    ("phone", ("+",), rf"\+(?<![A-Za-z0-9_+.]\+){COUNTRY}[1-9]\d{{7,9}}(?![\w-])"),
-    (
-        "phone",
-        ("00",),
-        (
-            rf"00(?<![\w.,:/+-]00)[/{SPACE}{HYPHEN}]?{COUNTRY}(?:[./{SPACE}{HYPHEN}]|[{SPACE}]?\(0\)[{SPACE}]?)"
-            rf"\(?[1-9]\d{{0,10}}\)?(?:[./{SPACE}{HYPHEN}]\d{{2,8}}){{0,4}}(?![\w-])"
-        ),
-    ),
-    (
-        "phone",
-        (),
-        (
-            rf"[(2-9](?<![\w(-][(2-9])(?:(?<=\()[2-9]\d{{2}}\)[{SPACE}]?|(?!00)\d{{2}}[-\u2010\u2011])"
-            r"[2-9]\d{2}[-\u2010\u2011]\d{4}(?![\w-])"
-        ),
-    ),
-    # Any usual writing of a number, if the word before it says that it is one. The last group has two digits.
-    (
-        "phone",
-        (),
-        (
-            rf"(?P<called>[+(0-9])(?<![A-Za-z0-9_][0-9])[+(]?(?:\d{{1,5}}\)?[{SPACE}][/{HYPHEN}][{SPACE}])?"
-            rf"(?:[./(){SPACE}{HYPHEN}]{{0,2}}\d){{6,14}}(?<!\D\d)(?![\w-])"
-        ),
-    ),
-    ("email", ("@",), rf"@(?:[0-9{_ALPHA}{_RUN_ON}-]{{1,63}}\.){{1,4}}{_TOP_LEVEL}(?![0-9{_ALPHA}-])"),
-)
-"""The flag, strings of which any text with a match contains one, and the pattern. Looking for a string is a
-hundred times faster than for a pattern, and most texts contain none of them."""
+"""The flag, strings of which any text with a match contains one, and the pattern."""
 
 _SSN = re.compile(r"\d{3}\W\d{2}\W\d{4}\Z")
 _FICTIONAL = re.compile(r"(?:(?:\+|00\W?)?1\W{0,2})?\(?[2-9]\d\d\W{0,2}555\W?01\d\d")
