@@ -125,7 +125,7 @@ class FairQueue:
 
 SETTLING_SECONDS = 0.1  # between reading a request and its slot, and between its slot and writing the reply
 WAITING_PER_SLOT = 8  # requests that a user may have waiting, per slot: clients come in bursts
-USERS_SHARE = 4  # by default a user may send a quarter of the tenant's requests per minute
+USERS_SHARE = 4  # a user may send a quarter of the tenant's requests per minute, so that others get through
 MAX_REMEMBERED = 1024  # tenants, and users of each; beyond this, idle ones are forgotten
 
 
@@ -154,7 +154,7 @@ class Admission:
         # One slot stays free for the tenant's other users, however many requests one of them makes.
         self._slots_per_user = max(1, self._slots_per_tenant - 1)
         self._tenant_rate = limits.requests_per_minute
-        self._user_rate = limits.requests_per_minute_per_user or max(1, self._tenant_rate // USERS_SHARE)
+        self._user_rate = max(1, self._tenant_rate // USERS_SHARE)
         self._wait_forever = wait_forever
         self._process_slots = anyio.CapacityLimiter(limits.concurrent)
         self._tenants: dict[str, _Tenant] = {}

@@ -32,7 +32,7 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.access.tenants import LocalAsker, storages_of
-from rag.config.server_settings import LimitSettings, ServerSettings
+from rag.config.server_settings import LimitSettings
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, RefdeskError
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
 
+IDLE_SECONDS = 900.0  # without a host's word: then its memory is free, and the next word waits about a second
 RETRY_SECONDS = 1.0  # after a connection that could not be accepted
 CALL_SECONDS = 10.0  # for a connection to send its first line, the `Call`
 MAX_SESSIONS = 64
@@ -209,8 +210,7 @@ class SharedDesk:
 
     async def _end_when_idle(self) -> None:
         while True:
-            minutes = (self._settings.server if self._settings else ServerSettings()).idle_minutes
-            seconds_left = self._touched + 60 * minutes - time.monotonic()
+            seconds_left = self._touched + IDLE_SECONDS - time.monotonic()
             if seconds_left <= 0 and not any(session.unanswered for session in self._sessions):
                 exit_at_once(0)
             await anyio.sleep(min(max(seconds_left, 0.1), CALL_SECONDS))

@@ -51,6 +51,20 @@ NAMED_TABLES: Mapping[tuple[str, ...], type[BaseModel]] = {
 """The tables whose names the operator chooses, or that are in a list, by the path of what holds them."""
 TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 """Lists of tables, which an environment variable holds as JSON."""
+REMOVED = {
+    "chunking.headers": "collection set --chunking has headers=no",
+    "chunking.rules": "collection set --chunking takes glob patterns",
+    "embedder.path": "embedder.model takes the folder",
+    "limits.requests_per_minute_per_user": "a user may send a quarter of limits.requests_per_minute",
+    "moderation.timeout_seconds": "a moderator has 30 seconds",
+    "reranker.max_tokens": "the window is the model's own, and 512 tokens at most",
+    "reranker.path": "reranker.model takes the folder",
+    "reranker.revision": "model pull --revision chooses it",
+    "search.stages.timeout_seconds": "chat.timeout_seconds and reranker.timeout_seconds are for all stages",
+    "server.idle_minutes": "a shared desk ends after 15 idle minutes",
+}
+"""Settings of earlier versions, and what holds instead. The most similar name would mislead."""
+GONE = "there is no setting {} any more: {}. Remove it."
 CLEARED = {("storage", "uri")}
 """The settings that an empty environment variable clears: leaving the bucket is a choice of its own."""
 
@@ -200,9 +214,12 @@ def environment_name(keys: tuple[str, ...]) -> str:
 
 def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], object]]:
     variables = {environment_name(keys): (keys, _annotation(info)) for keys, info in _fields(Settings, ())}
+    removed = {environment_name(tuple(key.split("."))): (key, instead) for key, instead in REMOVED.items()}
     for name, raw in environment.items():
         if not name.startswith(ENVIRONMENT_PREFIX) or name == "REFDESK_CONFIG":
             continue
+        if name in removed:
+            raise ConfigurationError(f"{name}: {GONE.format(*removed[name])}")
         if name not in variables:
             hint = suggestion(name, variables, cutoff=SIMILAR)
             raise ConfigurationError(f"The environment variable {name} is not a setting{hint}")
@@ -290,6 +307,8 @@ def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
         return f"{where}: a value is not text in UTF-8."
     if details["type"] != "extra_forbidden":
         return f"{where}: {describe_mistake(name, details)}"
+    if instead := REMOVED.get(name):
+        return f"{where}: {GONE.format(name, instead)}"
     names = {".".join(keys): None for keys in setting_keys()} | dict.fromkeys(Settings.model_fields)
     table = NAMED_TABLES.get(path[:-2])
     if path[:-2] == ("origins",):

@@ -248,7 +248,6 @@ class RerankerSettings(Section):
         str, matching(r"([0-9a-f]{64})?", "a SHA-256 checksum: 64 lower-case hexadecimal digits")
     ] = ""
     api_key_env: KeyVariable = "RERANKER_API_KEY"
-    max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
     timeout_seconds: Seconds = 10.0
     options: RerankerOptions = RerankerOptions()
     _folder: Path | None = PrivateAttr(None)

@@ -97,7 +97,6 @@ class ServerSettings(Section):
     apps: bool = False
     pictures: Literal["auto", "always", "never"] = "auto"
     traces: bool = False
-    idle_minutes: Annotated[float, Field(gt=0, le=1440)] = 15.0
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     tools: Annotated[tuple[ToolSettings, ...], Field(min_length=1, max_length=MAX_TOOLS)] = (ToolSettings(),)
 
@@ -236,7 +235,6 @@ class LimitSettings(Section):
     concurrent_per_tenant: Annotated[int, Field(ge=0, le=1024)] = 0
     queue_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1200
-    requests_per_minute_per_user: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     connections_per_address: Annotated[int, Field(ge=1, le=1000)] = 100
     failures_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 60
     request_seconds: Seconds = 30.0

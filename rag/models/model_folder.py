@@ -171,7 +171,7 @@ def published_facts(folder: Path) -> ModelFacts:
         truncations=tuple(config.get("matryoshka_dimensions") or ()),
         query_prefix=prompts.get("query"),
         document_prefix=prompts.get("document"),
-        window=_window(folder, config),
+        window=stated_window(folder),
         multilingual=_multilingual(folder),
     )
 
@@ -242,8 +242,9 @@ def _prompts(folder: Path) -> dict[str, str]:
     return {kind: prefix for kind, prefix in prefixes.items() if prefix}
 
 
-def _window(folder: Path, config: Mapping[str, Any]) -> int | None:
-    """The smallest limit that a file states, in tokens with the special ones."""
+def stated_window(folder: Path) -> int | None:
+    """The smallest limit that a file of the publisher states, in tokens with the special ones."""
+    config = _config(folder, "config.json")
     positions = config.get("max_position_embeddings")
     if positions and any(name in config.get("model_type", "") for name in _OFFSET):
         positions -= 1 + (config.get("pad_token_id") or 0)

@@ -125,7 +125,7 @@ def test_h1_h2_who_asks_far_too_often_is_told_so_while_the_others_are_served(
     listen: Callable[..., Remote], crowd: Crowd
 ) -> None:
     flooder, bystander = crowd.people[0], crowd.people[1]
-    limits = {"limits_requests_per_minute": "24", "limits_requests_per_minute_per_user": "24"}
+    limits = {"limits_requests_per_minute": "96"}
     remote = listen(crowd.data, **limits, **PATIENT)
     with flooding(remote.port, flooder, connections=40, rate=100) as outcomes:
         until(lambda: outcomes["busy"] > 0)

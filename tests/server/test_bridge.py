@@ -492,18 +492,29 @@ def test_wrong_settings_are_told_as_by_a_process_of_its_own(
     assert host(tmp_path / "data", env={"REFDESK_SEARCH_LIMIT": "many"}).leave(within=20) == 2
 
 
+IMPATIENT = """
+import sys
+
+if any("desk of /" in each for each in sys.orig_argv):
+    import server.shared_desk
+
+    server.shared_desk.IDLE_SECONDS = 0.6
+"""
+
+
 def test_an_idle_desk_ends_and_comes_back_for_the_same_user(
     host: Start, desks: Callable[[], list[psutil.Process]], world: World, tmp_path: Path
 ) -> None:
     """Whatever the settings say of the user by then: the session's is fixed at its beginning."""
-    file, idle = tmp_path / "config.toml", "[server]\nidle_minutes = 0.01\n"
+    (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
+    file, impatient = tmp_path / "config.toml", {"PYTHONPATH": str(tmp_path)}
     bob = '[principal]\ntenant = "acorn"\nuser = "bob"\n'
-    wire = host(world.data, env=settings_file(file, idle + bob)).begun()
+    wire = host(world.data, env=impatient | settings_file(file, bob)).begun()
     assert titles_found(wire) == {"open"}
     until(lambda: not desks())
-    settings_file(file, idle + '[principal]\ntenant = "acorn"\nuser = "ann"\ngroups = ["hr"]\n')
+    settings_file(file, '[principal]\ntenant = "acorn"\nuser = "ann"\ngroups = ["hr"]\n')
     assert titles_found(wire) == {"open"}
-    later = host(world.data, env={"REFDESK_CONFIG": str(file)}).begun()
+    later = host(world.data, env=impatient | {"REFDESK_CONFIG": str(file)}).begun()
     assert titles_found(later) == {"open", "secret"}
     until(lambda: not desks())
     leave_silently(wire, later)

@@ -217,7 +217,7 @@ def test_a_key_that_has_expired_and_one_for_something_else_are_told_by_their_ids
 def test_why_there_is_no_answer_is_told_in_no_words_but_ours(
     listen: Callable[..., Remote], world: World
 ) -> None:
-    remote = listen(world.data, limits_requests_per_minute="3", limits_requests_per_minute_per_user="3")
+    remote = listen(world.data, limits_requests_per_minute="12")
     remote.post(world.ann, call("search", query="x", limit=CANARY))
     line = audited(remote)[-1]
     assert (line["outcome"], line["why"]) == ("invalid", "InvalidRequestError")

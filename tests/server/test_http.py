@@ -281,17 +281,17 @@ def test_clients_that_dribble_are_let_go(listen: Callable[..., Remote], world: W
 
 
 def test_what_is_too_much_is_told_to_come_again(listen: Callable[..., Remote], world: World) -> None:
-    remote = listen(world.data, limits_requests_per_minute="3", limits_requests_per_minute_per_user="2")
+    remote = listen(world.data, limits_requests_per_minute="8")
     statuses = [remote.post(key).status_code for key in (world.ann, world.ann, world.ann, world.bob)]
     assert statuses == [200, 200, 429, 200]
-    refused = remote.post(world.bob)  # whose tenant has asked three times
+    refused = remote.post(world.ann)  # who has asked for a quarter of what the tenant may
     assert refused.status_code == 429
-    assert 1 <= int(refused.headers["Retry-After"]) <= 20
+    assert 1 <= int(refused.headers["Retry-After"]) <= 30
     assert remote.post(world.eve).status_code == 200
 
 
 def test_a_call_of_the_modern_era_counts_as_one(listen: Callable[..., Remote], world: World) -> None:
-    remote = listen(world.data, limits_requests_per_minute_per_user="3")
+    remote = listen(world.data, limits_requests_per_minute="12")
     params = {"name": "search", "arguments": {"query": "pendulum"}, "_meta": ENVELOPE}
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "search"}
     for _ in range(3):

@@ -1,8 +1,7 @@
 """Reranking on this machine, with ONNX Runtime: a cross-encoder reads query and text together.
 
 One pair per run, as many runs at once as there are cores. Nothing is downloaded here: refdesk-admin model
-brings models. The settings can pin one twice: by the revision, which is the commit that was pulled, and by
-the SHA-256 of the graph.
+brings models. The settings can pin one by the SHA-256 of its graph.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from rag.config.model_settings import RerankerSettings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
 from rag.models import text_encoder
-from rag.models.model_folder import GRAPHS, ModelFacts, check_pulled, read_facts
+from rag.models.model_folder import GRAPHS, ModelFacts, check_pulled, read_facts, stated_window
 from rag.models.rerank import logistic, no_other_model
 from rag.models.text_encoder import Dense, Head, Tokens
 from rag.runtime import concurrently, cores
@@ -36,13 +35,17 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.float32]
 
 
+MAX_PAIR_TOKENS = 512  # a question and the longest chunk; a longer section is judged by its beginning
+
+
 @dataclass(frozen=True, slots=True)
 class CrossEncoder:
-    """A cross-encoder in this process. Its `max_tokens` are those of a pair, special ones included."""
+    """A cross-encoder in this process. Its `window` is in tokens of a pair, special ones included."""
 
     session: onnxruntime.InferenceSession
     tokens: Tokens
     settings: RerankerSettings
+    window: int
     head: Head | None = None
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
 
@@ -72,7 +75,7 @@ class CrossEncoder:
         Raises:
             ConfigurationError: the model doesn't return one or two numbers per pair.
         """
-        pair = self.tokens.pair(query, text, self.settings.max_tokens)
+        pair = self.tokens.pair(query, text, self.window)
         output = text_encoder.run(self.session, self.session.get_outputs()[0].name, pair.ids, pair.type_ids)
         if self.head and output.ndim == text_encoder.TOKEN_RANK:
             output = self.head(output)
@@ -111,16 +114,17 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
         text_encoder.opened_model(graph),
         Tokens(folder / "tokenizer.json"),
         settings,
+        min(MAX_PAIR_TOKENS, (facts and facts.window) or stated_window(folder) or MAX_PAIR_TOKENS),
         head_beside(folder, facts),
     )
     try:
-        model.logit("a", "a " * settings.max_tokens)
+        model.logit("a", "a " * model.window)
     except ConfigurationError:
         raise
     except Exception as error:  # ONNX Runtime's errors have no base class of their own
         raise ConfigurationError(
-            f"The model {graph} fails on a pair of {settings.max_tokens} tokens. If its context window is "
-            "smaller, lower reranker.max_tokens."
+            f"The model {graph} fails on a pair of {model.window} tokens. If its context window is smaller, "
+            "run refdesk-admin model add FOLDER --reranker --window TOKENS, and name it in reranker.model."
         ) from error
     return model
 

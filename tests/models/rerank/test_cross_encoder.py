@@ -56,11 +56,16 @@ def nodes(inputs: Sequence[str], outputs: int) -> list[NodeProto]:
 
 
 def write_model(
-    folder: Path, inputs: Sequence[str] = BERT, *, outputs: int = 1, name: str = "model.onnx"
+    folder: Path,
+    inputs: Sequence[str] = BERT,
+    *,
+    outputs: int = 1,
+    name: str = "model.onnx",
+    positions: int = POSITIONS,
 ) -> Path:
     """An export whose logit is a hundredth of the query's clocks and a tenth of the text's.
 
-    Without token types all count a hundredth. Like the real thing it fails on more than POSITIONS tokens.
+    Without token types all count a hundredth. Like the real thing it fails on more tokens than `positions`.
     """
     (folder / name).parent.mkdir(parents=True)
     graph = helper.make_graph(
@@ -74,7 +79,7 @@ def write_model(
         [
             numpy_helper.from_array(TABLE, "table"),
             numpy_helper.from_array(np.array(WEIGHTS, np.float32), "weights"),
-            numpy_helper.from_array(np.zeros(POSITIONS, np.float32), "positions"),
+            numpy_helper.from_array(np.zeros(positions, np.float32), "positions"),
             numpy_helper.from_array(np.array([0], np.int64), "from"),
             numpy_helper.from_array(np.array([1], np.int64), "axis"),
         ],
@@ -90,10 +95,8 @@ def folder(tmp_path: Path) -> Path:
     return write_model(tmp_path / "tiny")
 
 
-async def scored(
-    folder: Path, query: str, texts: Sequence[str], *, max_tokens: int = 512
-) -> list[float | None]:
-    settings = RerankerSettings(provider="onnx", model=str(folder), max_tokens=max_tokens)
+async def scored(folder: Path, query: str, texts: Sequence[str]) -> list[float | None]:
+    settings = RerankerSettings(provider="onnx", model=str(folder))
     async with open_reranker(settings, {}) as reranker:
         assert reranker
         return await reranker.scores(query, texts)
@@ -146,7 +149,8 @@ async def test_a_pair_that_the_model_says_nothing_finite_to_has_no_score(folder:
 async def test_the_text_is_cut_to_the_window_and_the_query_only_where_it_takes_more_than_half(
     folder: Path, of_query: int, of_text: int, counts: tuple[int, int]
 ) -> None:
-    scores = await scored(folder, "clock " * of_query, ["clock " * of_text], max_tokens=64)
+    (folder / "config.json").write_text('{"max_position_embeddings": 64}')
+    scores = await scored(folder, "clock " * of_query, ["clock " * of_text])
     assert scores == pytest.approx([score(*counts)], abs=1e-6)
 
 
@@ -160,11 +164,13 @@ async def test_the_graph_may_lie_in_the_folder_onnx(tmp_path: Path) -> None:
     assert scores == pytest.approx([score(1, 1)])
 
 
-async def test_a_window_that_the_model_does_not_have_is_a_wrong_setting(folder: Path) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"fails on a pair of 513 tokens\. .*lower reranker\.max_tokens\.$"
-    ):
-        await scored(folder, "clock", ["clock"], max_tokens=513)
+async def test_a_window_that_no_file_states_must_be_said(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "small", positions=300)
+    with pytest.raises(ConfigurationError, match=r"fails on a pair of 512 tokens\. .*--window TOKENS"):
+        await scored(folder, "clock", ["clock"])
+    facts = ModelFacts(name="small", kind="reranker", window=300)
+    (folder / FACTS_FILE).write_bytes(facts_as_json(facts))
+    assert await scored(folder, "clock", ["clock"]) == pytest.approx([score(1, 1)])
 
 
 async def test_a_model_with_other_outputs_is_no_reranker(tmp_path: Path) -> None:
