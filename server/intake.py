@@ -17,10 +17,10 @@ import subprocess
 import sysconfig
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -189,9 +189,10 @@ class Intake:
 
     def _hear(self, run: CommandProgress, line: str) -> None:
         """Evaluate a line of the command's log."""
-        try:
-            record: dict[str, Any] = json.loads(line)
-        except ValueError:
+        record: object = None
+        with suppress(ValueError):
+            record = json.loads(line)
+        if not isinstance(record, dict):  # words of a library, such as a bare number, are no record either
             log.warning("%s", line)
             if line.startswith(ADMIN):
                 run.reason = in_one_line(line.removeprefix(ADMIN))[:REASON_CHARS]

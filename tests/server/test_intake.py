@@ -341,6 +341,18 @@ async def test_a_folder_without_documents_is_named_as_that(stand_in: Callable[[s
 
 
 @pytest.mark.anyio
+async def test_json_that_is_no_record_is_logged_and_ends_nothing(
+    stand_in: Callable[[str], Intake], caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "for word in ('null', '3', '[]'): print(word, file=sys.stderr)"
+    reader = stand_in(f"{said}\n{events_program({'event': 'started', 'files': 1}, ADDED)}")
+    with anyio.fail_after(PATIENCE_SECONDS):
+        await reader.run()
+    assert reader.note is None
+    assert caplog.messages == ["null", "3", "[]"]
+
+
+@pytest.mark.anyio
 async def test_files_that_failed_beside_others_are_in_the_log_and_not_in_each_reply(
     stand_in: Callable[[str], Intake], caplog: pytest.LogCaptureFixture
 ) -> None:
