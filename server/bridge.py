@@ -72,6 +72,7 @@ def serve_by_shared_desk() -> None:
         bridge = Bridge(arguments)
         bridge.begin()
     except OSError as error:
+        # Nothing has been read from the host yet, so this process can still serve it.
         _say(f"refdesk serves this host alone, because there is no shared desk: {error}.")
         return
     sys.exit(bridge.run())
@@ -142,7 +143,7 @@ class Bridge:
         """Relay lines until the host is gone or a signal arrives. Returns the exit code."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
-        signal.set_wakeup_fd(wake)
+        signal.set_wakeup_fd(wake)  # a signal ends the wait in `select`
         for number in SIGNALS:
             signal.signal(number, self._end_soon)
         try:
@@ -170,6 +171,7 @@ class Bridge:
 
     def _is_over(self) -> bool:
         """Whether the host is gone, or its input has ended and all is answered or the time is up."""
+        # Our input can outlive the host: another child of it may hold the other end.
         if os.getppid() != PARENT or self._late > DRAIN_SECONDS + WRITE_SECONDS:
             return True
         gives_up = self._late > DRAIN_SECONDS - WRITE_SECONDS  # on answers of a desk that is gone
@@ -184,6 +186,7 @@ class Bridge:
         self._desk = _own_desk() if self._is_alone else _shared_desk(self._address)
         self._desk.setblocking(False)  # noqa: FBT003 the method's own
         self._desk_knows_end = False
+        # By their numbers the greeting comes first: a desk refuses calls before it.
         lines = dict(self._greeting.values()) | self._unanswered
         self._to_desk[:] = json.dumps(self._call | {"asker": self._asker}).encode() + b"\n"
         self._to_desk += b"".join(b"%d %s\n" % line for line in sorted(lines.items()))
@@ -241,7 +244,8 @@ class Bridge:
         except OSError:
             desk.close()
             self._desk, self._from_desk = None, b""
-            self._to_desk.clear()
+            self._to_desk.clear()  # the next desk gets all unanswered lines
+            # A desk that owes no answer may end: it was idle.
             self._failures = self._failures + 1 if self._unanswered or self._exit_code is None else 0
 
     def _hear_host(self) -> None:
@@ -251,6 +255,7 @@ class Bridge:
             return
         except OSError:
             block = b""
+        # At the end of input, a last line without its end counts, too.
         *lines, rest = (self._from_host + (block or b"\n")).split(b"\n")
         self._from_host = rest[:MAX_LINE]
         for line in filter(bytes.strip, lines):
@@ -270,6 +275,7 @@ class Bridge:
             head, _, tail = frame.partition(b" ")
             match frame[:1]:
                 case b"=":
+                    # A later session isn't a success yet: the same line may end that desk, too.
                     self._failures = 0 if self._exit_code is None else self._failures
                     self._exit_code = int(head[1:])
                     self._asker = self._asker or json.loads(tail)  # the first counts for the whole session
@@ -340,6 +346,7 @@ def _shared_desk(address: str) -> socket.socket:
     """
     with suppress(*NO_DESK):
         return _connected(address)
+    # Hosts start together, and each would start a desk. The one without the lock finds the other's.
     lock = os.open(f"{address}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -350,7 +357,7 @@ def _shared_desk(address: str) -> socket.socket:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{address}.sock")
             os.chmod(f"{address}.sock", 0o600)
-            listener.listen()
+            listener.listen()  # connections wait for the desk from now on, and aren't refused
             log = os.open(f"{address}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, 0o600)
             if os.fstat(log).st_size > MAX_LOG_BYTES:
                 os.truncate(log, 0)

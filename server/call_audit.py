@@ -204,6 +204,7 @@ class CallRecorder:
         call = Call(self._name(ctx), client=_client(ctx))
         record = recorded(call, partial(self._requested_id, ctx), self._measure)
         with record, call_span(ctx, call, _method(ctx)):
+            # In here, because it raises for a request without credentials, which is recorded, too.
             call.principal = self._principal_of(ctx)
             result = await call_next(ctx)
             call.ids = _returned_ids(ctx, result)

@@ -123,7 +123,9 @@ def create_server(  # noqa: PLR0913 the parts of a server
     server.add_request_handler("skills/list", types.PaginatedRequestParams, app.list_skills)
     server.add_request_handler("skills/get", resources.GetSkillParams, app.get_skill)
     server.extensions[resources.SKILLS] = {}
-    server.middleware[:] = [  # replaces the SDK's own spans, which would quote callers
+    # From the outside in: what a step refuses is recorded and put into words by those before it. They replace
+    # the SDK's own spans, which would quote callers.
+    server.middleware[:] = [
         ErrorBoundary(lazy_desk, settings.limits, remote=remote),
         call_audit.CallRecorder(principal_of, measure, settings.server),
         RequestLimits(admission, settings.limits, principal_of),
@@ -205,6 +207,7 @@ class App:
                 return partial(self._fetch, asker)
         if name == server_settings.PAGE_PICTURE and with_app and mine:
             return partial(self._page_picture, principal_through_any(principal, mine))
+        # A tool that the caller's key or scope doesn't name is answered like one that doesn't exist.
         there = [listed.name for tool in mine for listed in (tool, tool.opener) if listed]
         if any(server_settings.fetches(self.settings.server, tool) for tool in mine):
             there.append(server_settings.FETCH)
@@ -223,6 +226,7 @@ class App:
         except ValidationError as error:
             usual = tools.usual_plan(self.settings, tool, principal)
             hidden = tools.arguments_not_offered(self.settings.server, tool, principal, usual)
+            # Its hints must not name arguments that this tool doesn't have.
             raise argument_error(error, tools.SearchArguments, hidden) from None
         self._check_offered(arguments, tool, principal)
         desk = await self.lazy_desk.desk()

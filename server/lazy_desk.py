@@ -149,6 +149,7 @@ class LazyDesk:
         """
         async with self._lock:
             if self._desk is None:
+                # The import can't be interrupted. A cancelled request needn't wait for it: it ends by itself.
                 await to_thread.run_sync(_import_desk, abandon_on_cancel=True)
                 from rag.search.desk import Desk  # noqa: PLC0415 not before the first reply
 

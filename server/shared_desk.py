@@ -211,6 +211,7 @@ class SharedDesk:
     async def _end_when_idle(self) -> None:
         while True:
             seconds_left = self._touched + IDLE_SECONDS - time.monotonic()
+            # A slow call isn't idleness: its line would be sent to another desk, and be as slow there.
             if seconds_left <= 0 and not any(session.unanswered for session in self._sessions):
                 exit_at_once(0)
             await anyio.sleep(min(max(seconds_left, 0.1), CALL_SECONDS))
@@ -220,7 +221,7 @@ class SharedDesk:
         session = Session(stream, self._touch)
         async with stream:
             if len(self._sessions) == MAX_SESSIONS or not _is_own(stream):
-                return
+                return  # the bridge tries again, and in the end serves its host alone
             self._sessions.add(session)
             try:
                 await self._converse(session)
@@ -257,7 +258,8 @@ class SharedDesk:
 
     def _settings_of(self, call: Call) -> Settings:
         """The settings as the host's own process would have them."""
-        with chdir(call.folder):  # relative paths start there
+        # Relative paths start there. The folder is that of the whole process, so nothing may await in here.
+        with chdir(call.folder):
             flags = read_flags(call.arguments)
             settings, config = local_settings(flags, call.environment, call.asker)
             warn(settings, config)
@@ -273,6 +275,7 @@ class SharedDesk:
             self._tasks.start_soon(self._lazy_desk.warm_up)
             if self._listener:
                 self._show_pages(settings, self._lazy_desk, self._listener)
+        # All sessions use one desk, so a tool's wall, for example, must be the same for all of them.
         if settings.model_copy(update={"principal": self._settings.principal}) != self._settings:
             return False
         names = variables_that_count(settings, environment.keys() | self._environment.keys())
@@ -308,7 +311,7 @@ class SharedDesk:
     def _server(self, settings: Settings) -> tuple[Server[Any], Admission, Asker]:
         assert self._lazy_desk  # noqa: S101 the settings are those of the desk
         asker = LocalAsker(settings)
-        asker.principal()
+        asker.principal()  # fails for a wrong tenant
         admission = Admission(settings.limits, wait_forever=True)
         pages = self._pages.address if self._pages else ""
         server = create_server(
@@ -369,7 +372,7 @@ def _has_bucket(settings: Settings) -> bool:
 def _is_own(stream: SocketStream) -> bool:
     """Whether the peer process is this user's, as far as the system tells."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return True
+        return True  # nobody else can enter the folder of the socket
     raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 not Django's
     _, user, _ = CREDENTIALS.unpack(raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
     return bool(user == os.geteuid())

@@ -64,8 +64,8 @@ def start(flags: argparse.Namespace, mistake: ConfigurationError | None) -> None
 
     If the configuration is wrong, a server over HTTP ends at once. A local one tells its host first.
     """
-    stdio.fill_closed()
-    allocate_sparingly()
+    stdio.fill_closed()  # first: the next file that is opened would get the number of a closed stream
+    allocate_sparingly()  # before threads start
     try:
         if mistake:
             raise mistake
@@ -84,7 +84,7 @@ def start(flags: argparse.Namespace, mistake: ConfigurationError | None) -> None
 
 def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     """The server that the flags and settings describe."""
-    if flags.env_file:
+    if flags.env_file:  # first, because its variables can be settings
         load_env_file(flags.env_file)
     if flags.http and flags.alone:
         raise ConfigurationError("--alone is for one host over stdio. Leave it out with --http.")
@@ -196,13 +196,13 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     from server.http.clients import bearer_principal  # noqa: PLC0415 the same
     from server.metrics import Metrics  # noqa: PLC0415 the same
 
-    check_exposure(settings.http, settings.oauth)
+    check_exposure(settings.http, settings.oauth)  # before anybody can connect
     with suppress(StoreError):  # the bucket may answer later
         tenants(settings.home)  # fails for another user's folder, or keys that others can read
         keys_in(settings.home)
     lazy_desk = LazyDesk(settings)
     backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))
-    listener = http.listen(settings.http)
+    listener = http.listen(settings.http)  # now: if the address is taken, the start ends with that line alone
     admission = Admission(settings.limits)
     measurements = Metrics(admission, lazy_desk, settings)
     if settings.http.metrics_port:

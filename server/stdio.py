@@ -248,6 +248,7 @@ class Unanswered:
             await self._output.write(message, None)
             return
         numbers = self._numbers.get(message.id)
+        # It counts until it is written: the process ends as soon as none counts.
         await self._output.write(message, numbers[0] if numbers else None)
         self._pop(message.id)
 

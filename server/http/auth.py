@@ -123,6 +123,7 @@ class BearerVerifier(TokenVerifier):
             note_refusal("credentials of this kind are not accepted")
         try:
             return await verifier.verify_token(token) if verifier else None
+        # Neither is None, which means 401: a client would throw away credentials that may be valid.
         except ProviderError as error:
             raise AuthenticationError(str(error)) from error
         except StoreError as error:
@@ -170,7 +171,7 @@ class KeyVerifier(TokenVerifier):
                 self._keys = keys()
             except ConfigurationError as error:
                 log.error("No API key is accepted: %s", error)  # noqa: TRY400 the message says it all
-                self._keys = Keys()
+                self._keys = Keys()  # fail closed: a key may have been revoked since the last valid file
             self._version = version
         return self._keys.keys
 
@@ -182,6 +183,7 @@ class KeyVerifier(TokenVerifier):
         file = keys_file(self._home)
         try:
             status = os.stat(file)  # noqa: PTH116 on every request
+            # With mode and owner: a file that others may write since then isn't trusted any more.
             version = (status.st_mtime_ns, status.st_ino, status.st_mode, status.st_uid)
         except FileNotFoundError:
             if problem := data_folder_problem(self._home):  # an unmounted drive isn't a desk without keys
@@ -303,7 +305,7 @@ class PageSignIn:
         name = BEGUN + state[:STATE_CHARS]
         for begun in cookie_values(request.headers.getlist("cookie"), name):
             begun_state, _, rest = begun.partition(".")
-            if are_equal(state, begun_state):
+            if are_equal(state, begun_state):  # otherwise somebody else's sign-in would become this browser's
                 reply = await self._after(code, *rest.partition(".")[::2])
                 reply.delete_cookie(name, path=PASSAGE_PAGES, secure=True, httponly=True)
                 return reply
@@ -361,7 +363,7 @@ class PageSignIn:
             if self._endpoints is None:
                 if time.monotonic() - self._tried_at < COOLDOWN_SECONDS:
                     raise ProviderError("The issuer's metadata could not be fetched a moment ago.")
-                self._tried_at = time.monotonic()
+                self._tried_at = time.monotonic()  # before the answer: a failed attempt counts, too
                 self._endpoints = await self._discovered()
         return self._endpoints
 

@@ -402,7 +402,7 @@ class FailureLimit:
             if message["type"] == "http.response.start":
                 if isinstance(scope.get("user"), AuthenticatedUser):
                     self._remember(credentials)
-                elif message["status"] in CLIENT_ERRORS:
+                elif message["status"] in CLIENT_ERRORS:  # a 503 says nothing about the credentials
                     self._count(client, credentials)
             await send(message)
 
@@ -423,6 +423,7 @@ class FailureLimit:
             return
         if client.block not in self._failures:
             if len(self._failures) >= MAX_ADDRESSES:
+                # An address whose bucket is full again would get the same from a new one.
                 remembered = (
                     (block, failed) for block, failed in self._failures.items() if not failed.recent.full
                 )

@@ -63,6 +63,7 @@ class RequestTracking:
             await self._app(scope, receive, send)
             return
         id_ = _header(scope, b"x-request-id")
+        # Anything else could be a caller's words, and the id stands in each line of the log.
         request = RequestInfo(id_ if REQUEST_ID.fullmatch(id_) else uuid4().hex)
         current_request.set(request)
         client = self._resolver.of_request(scope)

@@ -88,6 +88,7 @@ class JwtVerifier(TokenVerifier):
             principal = await self._principal(claims)
             scopes = scopes_of(claims)
         except IncompleteTokenError as error:
+            # Without scopes this is a 403: after a 401, the client would only fetch the same token again.
             refusal = NOT_IN_HEADERS.sub("?", str(error))
         except UnboundTokenError:
             pass  # another token of the same client may do
@@ -111,6 +112,7 @@ class JwtVerifier(TokenVerifier):
         _check_type(header)
         id_ = header.get("kid")
         key = await self._keys.key(id_) if isinstance(id_, str) else None
+        # A token must not choose freely: "none" needs no signature, and for HMAC the public key would do.
         if key is None or header.get("alg") not in ALGORITHMS:
             raise RejectedTokenError("it is not signed with a key of the issuer")
         claims: dict[str, Any] = jwt.decode(
@@ -373,7 +375,7 @@ class SigningKeys:
     async def _fetch(self) -> None:
         if time.monotonic() - self._tried_at < COOLDOWN_SECONDS:
             return
-        self._tried_at = time.monotonic()
+        self._tried_at = time.monotonic()  # before the answer: a failed attempt counts, too
         try:
             # The client's own timeout restarts with every byte; a slow issuer could hold the lock forever.
             with anyio.fail_after(FETCH_SECONDS):

@@ -313,7 +313,7 @@ class LocalPages:
             signed_in = await to_thread.run_sync(holds_pass, self._home, cookies, now)
         except (RefdeskError, OSError) as error:
             log.warning("No pass can be checked: %s", error)
-            signed_in = False
+            signed_in = False  # fail closed
         if not signed_in:
             return refusal(HTTPStatus.UNAUTHORIZED, SIGN_IN)
         return await self._pages.show(request, self._principals())
