@@ -139,7 +139,9 @@ class _Tenant:
 
     @property
     def idle(self) -> bool:
-        return self.queue.idle and self.rate.full
+        """Whether it can be forgotten: a new one would be the same, for each of its users, too."""
+        rates = (self.rate, *self.user_rates.values())
+        return self.queue.idle and all(rate.full for rate in rates)
 
 
 class Admission:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from rag.config.server_settings import LimitSettings
 from rag.corpus import Principal
 from rag.errors import BusyError
+from server import admission
 from server.admission import Admission, FairQueue
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -114,6 +116,25 @@ async def test_a_tenant_s_limit_holds_for_all_its_users_together() -> None:
     with pytest.raises(BusyError, match="Too many"):
         admission.check(Principal("acorn", "e"))
     admission.check(Principal("birch", "e"))
+
+
+async def test_a_user_s_limit_outlasts_the_forgetting_of_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tenant's bucket is full again long before the user's, who had a quarter of it."""
+    now = 0.0
+    monkeypatch.setattr(admission, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(admission, "MAX_REMEMBERED", 1)
+    limited, ann = Admission(LimitSettings(requests_per_minute=40)), Principal("acorn", "ann")
+    for _ in range(10):
+        async with limited.slot(ann):
+            pass
+    now = 15.0  # seconds, in which ann gets 2.5 tokens, and the tenant 10
+    async with limited.slot(Principal("birch", "bob")):
+        pass
+    for _ in range(2):
+        async with limited.slot(ann):
+            pass
+    with pytest.raises(BusyError, match="Too many"):
+        limited.check(ann)
 
 
 async def test_a_colleague_is_served_while_a_user_has_all_slots_that_one_can_have() -> None:
