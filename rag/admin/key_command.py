@@ -267,11 +267,12 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
     """
     id_, now = id_in(id_), datetime.now(UTC)
     secret, digest = new_secret()
-    _find(keys_in(settings.home).keys, id_)
+    _find(keys_in(settings.home).keys, id_)  # an unknown id makes no data folder
     prepare(settings.home)
     with changing_keys(settings.home) as (keys, write):
         old = _find(keys, id_)
         if old.replaced_by:
+            # The first rotation has shortened it, and the new key would last no longer.
             raise ConfigurationError(
                 f"The key {id_} was already replaced by the key {old.replaced_by}. Rotate that one, or "
                 "create another with refdesk-admin key create."
@@ -294,8 +295,9 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
 
 def revoke_key(data: Home, id_: str) -> None:
     """Revoke a key; raises NotFoundError if no key has this id."""
-    _find(keys_in(data).keys, id_)
+    _find(keys_in(data).keys, id_)  # an unknown id fails at once, without the lock
     with changing_keys(data) as (keys, write):
+        # Looked up again: another process may have changed it before the lock was ours.
         _revoke(data, keys, [_find(keys, id_)], write)
 
 

@@ -126,7 +126,7 @@ async def remove_command(settings: Settings, *, name: str, without_storage: bool
     of_tenant = None if is_empty else at_tenant(settings, name)
     collections = await DeskReader.of(of_tenant).collections(name) if of_tenant else ()
     collection_names = [collection.name for collection in collections]
-    revoked = revoke_keys(settings.home, name)
+    revoked = revoke_keys(settings.home, name)  # first, so that nobody asks for what is half removed
     gone = {name: ({"collections": collection_names}, None)}
     with log_act(settings.data, Act("tenant remove", name, gone, gives=False)):
         for attempt in spending_reserve(of_tenant.home if of_tenant else settings.home):

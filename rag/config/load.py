@@ -87,7 +87,7 @@ def load_settings(
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
-    _validate(values, str(path), text)
+    _validate(values, str(path), text)  # the file by itself, so that its mistakes have their lines
     for keys, value in _environment_values(environment):
         _put(values, keys, value)
     for key, value in (flags or {}).items():

@@ -83,6 +83,7 @@ class Breaker:
             HeldBackError: the endpoint is failing, and it is too early to try again, or another call does.
         """
         now, fault = self.clock(), self.fault
+        # A call without a deadline, as of an ingestion, goes by its own retries.
         if fault is None or isinf(patience) or patience > MUCH_LONGER * fault.waited:
             return Call(now, patience, trial=False)
         if now < fault.until or self._on_trial:

@@ -107,13 +107,14 @@ class Endpoint:
         try:
             body = await self._attempts(request, call, last)
         except RefusedError:
-            self._succeeded(call)
+            self._succeeded(call)  # it answered, so it isn't failing
             raise
         except anyio.get_cancelled_exc_class():
             if anyio.current_time() >= last:  # the event loop was too busy to end the call in time
                 self.breaker.failed(call, self._lateness(call), late=True)
             raise
         finally:
+            # After any other outcome this does nothing. A trial without one would hold back calls for good.
             self.breaker.abandoned(call)
         self._succeeded(call)
         return body
@@ -161,6 +162,7 @@ class Endpoint:
                     raise self._error(self._lateness(call), LATE) from error
                 delay = delay_after(attempt, _retry_after(error))
                 in_vain = anyio.current_time() + delay >= deadline
+                # A trial isn't repeated: while it lasts, all other calls are held back.
                 if attempt == ATTEMPTS or call.trial or in_vain or not _is_transient(error):
                     cause = self._cause(error, attempt)
                     asked = seconds_asked(_retry_after(error)) or 0.0

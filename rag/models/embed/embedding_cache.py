@@ -291,10 +291,10 @@ def forget(
                     values,
                 ).rowcount
             connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log has the deleted entries, too
             return number
     except sqlite3.Error:
-        delete(data)
+        delete(data)  # the entries must go, whatever that costs
         return 0
 
 
@@ -317,7 +317,7 @@ def _connect(data: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     # A power failure can lose the last entries, nothing else.
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA secure_delete = ON")  # a purged text's vector must not stay in the file
     connection.executescript(_TABLES)
     return connection
 
@@ -376,6 +376,7 @@ class CachedEmbedder(WrappedEmbedder):
         began, done = time.monotonic(), 0
         async with aclosing((self.parts or self._at_once)(texts, "document")) as parts:
             async for part in parts:
+                # Rounded as the cache will return them, so that a later run stores the same vectors.
                 new = dict(zip(texts[done : done + len(part)], rounded(part), strict=True))
                 done += len(part)
                 vectors |= new
