@@ -396,6 +396,8 @@ async def set_command(  # noqa: PLR0913 one parameter an option
 
     def changed(collection: Collection) -> Collection:
         updated = replace(collection, **after)
+        if policies:  # merged under the lock: since `stored` was read, another command may have set some
+            updated = replace(updated, personal_data=merge_policies(collection.personal_data, policies))
         if identity is not None:
             check_embedder(updated, identity)
         return updated

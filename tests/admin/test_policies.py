@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
+
+from rag.admin import collection_changes
+from rag.admin.main import commands
+from rag.store.write.change_collection import change_collection
 
 if TYPE_CHECKING:
+    from rag.config.settings import Settings
+    from rag.corpus import Collection
+
     from pathlib import Path
 
     from tests.admin.conftest import Desk
@@ -315,3 +323,22 @@ def test_a_program_that_is_missing_is_told_before_anything_is_ingested(gate: Gat
         assert "moderation.command is 'nowhere-to-be-found', but this machine has no such program." in output
     outcomes = gate.config(command(gate))
     assert "moderation" in desk.run("config", "check", "--config", outcomes).stdout
+
+
+def test_two_commands_that_set_policies_at_once_both_count(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise what one of them masks would be stored as it is, without a word."""
+
+    async def meanwhile(settings: Settings, collection: Collection, _days: int) -> dict[str, Collection]:
+        def mask(present: Collection) -> Collection:
+            return replace(present, personal_data={"iban": "redact"})
+
+        await change_collection(settings.home, collection.tenant, collection.name, mask)
+        return {}
+
+    door.ingest()
+    monkeypatch.setattr(collection_changes, "_longer_tags", meanwhile)
+    options = ["collection", "set", "documents", "--personal-data", "email=redact"]
+    ended = CliRunner().invoke(commands, [*options, "--data", str(door.desk.data), "--json"])
+    assert json.loads(ended.stdout)["personal_data"] == {"iban": "redact", "email": "redact"}
