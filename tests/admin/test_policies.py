@@ -15,11 +15,10 @@ from rag.admin.main import commands
 from rag.store.write.change_collection import change_collection
 
 if TYPE_CHECKING:
-    from rag.config.settings import Settings
-    from rag.corpus import Collection
-
     from pathlib import Path
 
+    from rag.config.settings import Settings
+    from rag.corpus import Collection
     from tests.admin.conftest import Desk
     from tests.endpoint import Endpoint, Reply
 

@@ -64,6 +64,15 @@ _INCLUDE = (  # of mdBook, which puts other files there
     r"\{\{#(?:include|rustdoc_include|playground|playpen|shiftinclude|template)[ \t]+"
     r"(?P<file>[^{}\n:]*)[^{}\n]*\}\}"
 )
+_OTHER_INCLUDES = re.compile(  # of MkDocs, Jekyll, Hugo and VitePress
+    r"^[ \t]*(?:-+8<-+[ \t]+[\"']([^\"'\n]+)[\"']"
+    r"|\{%-?[ \t]*include(?:-markdown|_relative)?[ \t]+[\"']?([^\s\"'%]+)(?<!\.html)[\s\"'%]"
+    r"|\{\*[ \t]+([^\s*]+)|\{![ \t]*([^\s!]+)[ \t]*!\}"
+    r"|\{\{[<%][ \t]*(?:readfile|include|snippet)[ \t]+(?:file[ \t]*=[ \t]*)?[\"'`]?([^\s\"'`]+)"
+    r"|<!--[ \t]*@include:[ \t]*([^\s>]+?)[ \t]*-->"
+    r"|<<<[ \t]+([^\s{]+))",
+    re.MULTILINE,
+)
 _IN_LIST_OR_QUOTE = r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?"
 _INDENTED = r"(?: {4}|\t)(?![ \t]*(?:[-*+]|\d{1,9}[.)]|:LOGBOOK:|id::|collapsed::))[^\n]*"
 _PERCENT = (  # two signs in an address, around a variable's name, in a format as of printf, behind numbers
@@ -113,7 +122,8 @@ def parse(text: str, name: str) -> Document:
     body = body[len(head) :]
     blocks = tuple(markdown_blocks(body))
     title = markdown_title(body, name, blocks, entries) or name
-    document = Document(body, title, MIME_TYPE, blocks, remarks=(*remarks, *omissions))
+    remarks = (*remarks, *omissions, *_unread_includes(text, _OTHER_INCLUDES))
+    document = Document(body, title, MIME_TYPE, blocks, remarks=remarks)
     return _stated(_with_properties(document, head, entries), entries)
 
 
@@ -176,6 +186,12 @@ def _without_internal_markup(text: str) -> tuple[str, tuple[str, ...]]:
     return body, (*omission_remarks(comments, "comment"), *unread_files(map(str.strip, files)))
 
 
+def _unread_includes(text: str, includes: re.Pattern[str]) -> list[str]:
+    """A remark on each file that the generator of a site would put into this one."""
+    files = (next(filter(None, match.groups())) for match in includes.finditer(text))
+    return unread_files(dict.fromkeys(files))
+
+
 def markdown_blocks(text: str) -> Iterator[Block]:
     """The blocks of a Markdown text. A code block inside a list or a quotation is a block of its own."""
     for start, end in _slices(text):
@@ -228,6 +244,10 @@ _MODULE = re.compile(
     r"(?:[^\n]|\n(?!\n))*)[ \t]*$",
     re.MULTILINE,
 )
+_IMPORTED = re.compile(
+    r"^import[ \t][^'\"\n]+[ \t]from[ \t]+['\"](?:!!raw-loader!([^'\"\n]+)|([^'\"\n]+\.mdx?)['\"])",
+    re.MULTILINE,
+)
 _COMMENT = re.compile(r"\{\s{0,9}/\*.{0,3000}?\*/\s{0,9}\}|<!--.{0,3000}?-->", re.DOTALL)
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _TAG = re.compile(
@@ -272,7 +292,8 @@ def parse_mdx(text: str, name: str) -> Document:
     exported = _EXPORTED.search(text)
     document = parse(_plain_markdown(text), name)
     title = title_line(exported[2]) if exported and document.title == name else document.title
-    return replace(document, title=title, mime_type="text/mdx")
+    remarks = (*document.remarks, *_unread_includes(_FENCED.sub("", text), _IMPORTED))
+    return replace(document, title=title, mime_type="text/mdx", remarks=remarks)
 
 
 def _plain_markdown(text: str) -> str:

@@ -411,3 +411,24 @@ def test_a_heading_is_what_people_see(heading: str, title: str) -> None:
 )
 def test_a_title_without_a_heading_has_no_links_either(written: str) -> None:
     assert parse(written.encode(), "a.md").title == "On oils"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "files"),
+    [
+        ("a.md", 'See:\n\n--8<-- "snippets/a.md"\n```\n--8<-- "b.py"\n```\n', ["snippets/a.md", "b.py"]),
+        ("a.md", "{% include-markdown '../README.md' %}\n{% include nav.html %}\n", ["../README.md"]),
+        ("a.md", '{{< readfile file="/x.yaml" code="true" >}}\n{{% include "y" %}}\n', ["/x.yaml", "y"]),
+        ("a.md", "<!--@include: ./a.md-->\n\n<<< @/b.js{2}\n\nText.\n", ["./a.md", "@/b.js"]),
+        ("a.md", "{* ../docs/a.py hl[1:2] *}\n\n{!b.md!}\n\n`--8<-- 'c'`\n", ["../docs/a.py", "b.md"]),
+        (
+            "a.mdx",
+            "import A from './a.mdx'\nimport b from '!!raw-loader!b.js'\n\n```\nimport D from 'd.md'\n```",
+            ["./a.mdx", "b.js"],
+        ),
+    ],
+)
+def test_a_file_that_a_generator_would_include_is_named(name: str, text: str, files: list[str]) -> None:
+    remarks = parse(text.encode(), name).remarks
+    named = [remark.removeprefix("it includes ").partition(",")[0] for remark in remarks]
+    assert [file for file in named if "comment" not in file] == files
