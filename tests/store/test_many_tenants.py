@@ -135,7 +135,7 @@ async def test_words_of_small_tables_are_counted_and_ranked_without_waking_threa
 ) -> None:
     await _fill(small_desk, tmp_path, "a", "one", "two")
     here: set[bool] = set()
-    for function in ("count_terms", "rank_words"):
+    for function in ("count_forms", "rank_words"):
         original = getattr(strict_reader, function)
 
         def noting(

@@ -23,6 +23,7 @@ from rag.search.recall import KNOWN_LITTLE, Query
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
 from rag.store.read.spelling import Spelling, is_typo
+from rag.store.read.strict_reader import counts_of_all
 from rag.store.read.word_analysis import (
     MAX_TERMS,
     QUESTION_WORDS,
@@ -35,7 +36,7 @@ from rag.store.read.word_analysis import (
     spoken_language,
     words_in_text,
 )
-from rag.store.read.words_in_memory import rarity
+from rag.store.read.words_in_memory import FormCounts, rarity
 from rag.text.languages import LANGUAGE, analysed_in, primary
 from rag.text.plain_text import questions_in
 from rag.uris import names_file
@@ -209,26 +210,18 @@ class _JudgedHit:
         return is_of_english_model(self.view.table.collection)
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """How many `passages` the principal may read in what is searched, and how many are `having` each form."""
-
-    passages: int
-    having: Mapping[Form, int]
-
-
 async def _count_passages(
     forms: AbstractCollection[Form], views: Sequence[View], plan: SearchPlan
-) -> _Counts | None:
-    """None unless all words are in memory, or soon will be. Strict statistics may not depend on that."""
+) -> FormCounts | None:
+    """The counts over the readable passages of all views.
+
+    None unless all words are in memory, or soon will be. Strict statistics may not depend on that.
+    """
     if plan.strict or any(view.table.collection.attached for view in views):
         return None
     if not all([await view.table.expects_rows_in_memory() for view in views]):
         return None
-    readers = await concurrently([view.strict for view in views])
-    counts = [await reader.count(forms) for reader in readers]
-    having = {form: sum(of_view[form] for _, of_view in counts) for form in forms}
-    return _Counts(sum(passages for passages, _ in counts), having)
+    return await counts_of_all(forms, await concurrently([view.strict for view in views]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +236,7 @@ class _Evidence:
     similarities: Sequence[float]
     words: Mapping[Language, ValuesView[Word]]
     leasts: Sequence[float]
-    counts: _Counts | None
+    counts: FormCounts | None
     guessed: frozenset[str] = frozenset()
 
     def is_weak(self, plan: SearchPlan, *, identify: bool) -> bool:
@@ -344,7 +337,7 @@ def _are_comparable(
     hits: Sequence[_JudgedHit],
     words: Mapping[Language, ValuesView[Word]],
     terms: Mapping[Language, frozenset[str]],
-    counts: _Counts,
+    counts: FormCounts,
 ) -> bool:
     """Whether shared words are evidence: hits and query are in one language.
 
@@ -356,10 +349,10 @@ def _are_comparable(
         return False  # a query can't be in the language of all of them
     if spoken := spoken_language(query):
         return spoken in words
-    least = COMMON * counts.passages
+    least = COMMON * counts.rows
     return all(
-        _share_of_true(counts.having[term,] >= least for term in terms[language]) >= SPOKEN
-        or _share_of_true(any(counts.having[form] for form in word.forms) for word in of_query) >= KNOWN
+        _share_of_true(counts.holding[term,] >= least for term in terms[language]) >= SPOKEN
+        or _share_of_true(any(counts.holding[form] for form in word.forms) for word in of_query) >= KNOWN
         for language, of_query in words.items()
     )
 
@@ -370,13 +363,13 @@ def _share_of_true(values: Iterable[bool]) -> float:
     return fmean(flags) if flags else 0.0
 
 
-def _weights(words: ValuesView[Word], present: set[str], counts: _Counts | None) -> dict[Word, float]:
+def _weights(words: ValuesView[Word], present: set[str], counts: FormCounts | None) -> dict[Word, float]:
     """The weight of each of the query's words: the rarer, the higher. Hits have the words `present`."""
     if counts is None:
         return {word: 1 if word.text in present else NOT_FOUND for word in words}
-    having = {word: max((counts.having[form] for form in word.forms), default=0) for word in words}
+    having = {word: max((counts.holding[form] for form in word.forms), default=0) for word in words}
     return {
-        word: rarity(counts.passages, passages) * (1 if passages else UNKNOWN)
+        word: rarity(counts.rows, passages) * (1 if passages else UNKNOWN)
         for word, passages in having.items()
     }
 

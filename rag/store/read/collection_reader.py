@@ -44,8 +44,8 @@ from rag.store.read.word_analysis import (
 from rag.store.read.words_in_memory import (
     NO_WORDS,
     CountedRows,
+    FormCounts,
     Positions,
-    TermCounts,
     WordsInMemory,
     best_first,
     counted_rows,
@@ -208,7 +208,7 @@ class CollectionReader(SourcesReader):
         *,
         among: str,
         every: bool,
-        pooled: TermCounts | None = None,
+        pooled: FormCounts | None = None,
     ) -> schema.Ranking:
         """As `sparse`, without an index: words are counted over the rows `among`, or use `pooled` counts.
 

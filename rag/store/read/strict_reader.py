@@ -49,11 +49,10 @@ from rag.store.read.word_analysis import (
     terms_of_forms,
 )
 from rag.store.read.words_in_memory import (
+    FormCounts,
     Positions,
-    TermCounts,
     WordsInMemory,
-    count_rows_with,
-    count_terms,
+    count_forms,
     counted_rows,
     unknown_words,
 )
@@ -80,7 +79,7 @@ class StrictReader:
     hidden: str
     languages: tuple[Language, ...]
     spellings: tuple[Word, ...] = ()
-    pooled: TermCounts | None = None
+    pooled: FormCounts | None = None
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `CollectionReader.dense`, by the true distances of all readable rows."""
@@ -124,18 +123,11 @@ class StrictReader:
         _, in_rows = await self.reader.words(self.readable + self.hidden, query)
         return unknown_words(query, in_rows, counted_rows(in_rows))
 
-    async def count_terms(self, terms: Collection[str]) -> TermCounts:
-        """The counts of these terms over the readable rows."""
-        word = Word("", tuple((term,) for term in terms))
-        _, in_rows = await self.reader.words(self.readable + self.hidden, [word])
-        return await to_thread.run_sync(count_terms, terms, in_rows, counted_rows(in_rows))
-
-    async def count(self, forms: Collection[Form]) -> tuple[int, dict[Form, int]]:
-        """The number of readable rows, and of those that have all terms of each form of a word."""
+    async def count(self, forms: Collection[Form]) -> FormCounts:
+        """The counts of these forms of words over the readable rows."""
         word = Word("", tuple(forms))
         _, in_rows = await self.reader.words(self.readable + self.hidden, [word])
-        over = counted_rows(in_rows)
-        return over.rows, {form: count_rows_with(form, in_rows, over) for form in forms}
+        return await to_thread.run_sync(count_forms, forms, in_rows, counted_rows(in_rows))
 
     async def nearest_spellings(self, word: str) -> list[Spelling]:
         """The spellings of an unknown word that readable rows have, best first, as such a row writes them."""
@@ -163,7 +155,7 @@ class StrictReaderInMemory:
     readable: Readable
     through_engine: Callable[[], Awaitable[StrictReader]]
     spellings: tuple[Word, ...] = ()
-    pooled: TermCounts | None = None
+    pooled: FormCounts | None = None
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `StrictReader.dense`."""
@@ -195,15 +187,10 @@ class StrictReaderInMemory:
         """As those of `StrictReader`."""
         return self.readable.languages
 
-    async def count_terms(self, terms: Collection[str]) -> TermCounts:
-        """As `StrictReader.count_terms`."""
-        of_table = terms, cast("WordsInMemory", self.rows.words), self.readable.over
-        return count_terms(*of_table) if self._is_small else await to_thread.run_sync(count_terms, *of_table)
-
-    async def count(self, forms: Collection[Form]) -> tuple[int, dict[Form, int]]:
+    async def count(self, forms: Collection[Form]) -> FormCounts:
         """As `StrictReader.count`."""
-        words, over = cast("WordsInMemory", self.rows.words), self.readable.over
-        return over.rows, {form: count_rows_with(form, words, over) for form in forms}
+        of_table = forms, cast("WordsInMemory", self.rows.words), self.readable.over
+        return count_forms(*of_table) if self._is_small else await to_thread.run_sync(count_forms, *of_table)
 
     async def nearest_spellings(self, word: str) -> list[Spelling]:
         """As `StrictReader.nearest_spellings`."""
@@ -229,21 +216,26 @@ class StrictReaderInMemory:
         return self.readable.among(copy[1])
 
 
-async def pooled_counts(text: str, readers: Sequence[StrictReader | StrictReaderInMemory]) -> TermCounts:
-    """The counts of the terms of a text, and of spellings searched for, over what the readers may read."""
-    terms = await to_thread.run_sync(_terms_asked, text, readers)
-    counts = await concurrently([partial(reader.count_terms, terms) for reader in readers])
-    return reduce(add, counts)
+async def pooled_counts(text: str, readers: Sequence[StrictReader | StrictReaderInMemory]) -> FormCounts:
+    """The counts of each term of a text, and of spellings searched for, over what the readers may read."""
+    return await counts_of_all(await to_thread.run_sync(_terms_of_text, text, readers), readers)
 
 
-def _terms_asked(text: str, readers: Sequence[StrictReader | StrictReaderInMemory]) -> frozenset[str]:
-    """What the tables of the readers are searched for."""
+async def counts_of_all(
+    forms: Collection[Form], readers: Sequence[StrictReader | StrictReaderInMemory]
+) -> FormCounts:
+    """The counts of these forms over what the readers may read, as if it were one table."""
+    return reduce(add, await concurrently([partial(reader.count, forms) for reader in readers]))
+
+
+def _terms_of_text(text: str, readers: Sequence[StrictReader | StrictReaderInMemory]) -> frozenset[Form]:
+    """The terms that the tables of the readers are searched for, each as a form."""
     spellings = [word for reader in readers for word in reader.spellings]
     terms = {*search_terms(spellings)}
     for languages in {reader.languages for reader in readers}:
         words = query_words(text, languages)
         terms |= {*search_terms(words), *terms_of_forms(words[:MAX_TERMS])}
-    return frozenset(terms)
+    return frozenset((term,) for term in terms)
 
 
 async def other_spellings(

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag.store.read.word_analysis import MAX_TERMS, Word, search_terms, terms_of_forms
+from rag.store.read.word_analysis import MAX_TERMS, Form, Word, search_terms, terms_of_forms
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -182,17 +182,17 @@ NO_WORDS = words_of(pa.array([], pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
-class TermCounts:
-    """How many rows there are, how many words they have in all, and how many of them have each term."""
+class FormCounts:
+    """How many rows there are, how many words they have in all, and how many rows have each form."""
 
     rows: int
     length: int
-    holding: Mapping[str, int]
+    holding: Mapping[Form, int]
 
-    def __add__(self, further: TermCounts) -> TermCounts:
-        """The counts over the rows of both, of the same terms."""
-        holding = {term: count + further.holding[term] for term, count in self.holding.items()}
-        return TermCounts(self.rows + further.rows, self.length + further.length, holding)
+    def __add__(self, further: FormCounts) -> FormCounts:
+        """The counts over the rows of both, of the same forms."""
+        holding = {form: count + further.holding[form] for form, count in self.holding.items()}
+        return FormCounts(self.rows + further.rows, self.length + further.length, holding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class CountedRows:
     rows: int
     length: int
     norms: npt.NDArray[np.float32]
-    pooled: TermCounts | None = None
+    pooled: FormCounts | None = None
     holding: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -233,7 +233,7 @@ class CountedRows:
 
     def count_in_all(self, term: str, words: WordsInMemory) -> int:
         """How many counted rows have a term, those of other tables included."""
-        in_pool = self.pooled.holding.get(term) if self.pooled else None
+        in_pool = self.pooled.holding.get((term,)) if self.pooled else None
         return self.count_with(term, words) if in_pool is None else in_pool
 
     def norms_of(self, rows: npt.NDArray[np.int32], words: WordsInMemory) -> npt.NDArray[np.float32]:
@@ -256,10 +256,13 @@ def _norms(lengths: npt.NDArray[np.int32], rows: int, length: int) -> npt.NDArra
     return norms
 
 
-def count_terms(terms: Collection[str], words: WordsInMemory, over: CountedRows) -> TermCounts:
-    """The counts of these terms over the counted rows of one table."""
-    holding = {term: over.count_with(term, words) for term in terms}
-    return TermCounts(over.rows, over.length, holding)
+def count_forms(forms: Collection[Form], words: WordsInMemory, over: CountedRows) -> FormCounts:
+    """The counts of these forms over the counted rows of one table."""
+    holding = {
+        form: over.count_with(form[0], words) if len(form) == 1 else count_rows_with(form, words, over)
+        for form in forms
+    }
+    return FormCounts(over.rows, over.length, holding)
 
 
 def score_rows(
