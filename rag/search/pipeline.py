@@ -248,9 +248,7 @@ async def find(queries: Sequence[Query], state: SearchState) -> list[Hit]:
     if not plan.drops_distant:
         return hits
     with state.steps.step("thresholds") as step:
-        tables = [view.table.collection for view in state.views]
-        metrics = {collection.name: plan.distance or collection.distance for collection in tables}
-        near = thresholds.hits_within_thresholds(hits, plan.thresholds, metrics)
+        near = thresholds.near_hits(hits, plan, state.views)
         step.record_hits(near, of=len(hits))
     state.count_left_out(thresholds.DISTANT, hits, near)
     return near

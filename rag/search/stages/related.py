@@ -33,7 +33,7 @@ from rag.runtime import concurrently
 from rag.search.recall import Query, admit, fuse, recall
 from rag.search.search_state import OpenStep, SearchState
 from rag.search.source_window import check_passages
-from rag.search.stages.thresholds import hits_within_thresholds
+from rag.search.stages.thresholds import near_hits
 from rag.search.view import View
 from rag.store.read.schema import StoredChunk, StoredSource
 from rag.text.plain_text import one_line, words
@@ -291,9 +291,4 @@ async def _passages(sources: set[str], query: Query, state: SearchState) -> list
     narrowed = [replace(query, views=views)]
     candidates = fuse(narrowed, await recall(narrowed, state.plan), state.plan)
     hits = await admit(candidates, query, len(candidates), state.alarm)
-    if not state.plan.drops_distant:
-        return hits
-    metrics = {
-        view.table.collection.name: state.plan.distance or view.table.collection.distance for view in views
-    }
-    return hits_within_thresholds(hits, state.plan.thresholds, metrics)
+    return near_hits(hits, state.plan, views) if state.plan.drops_distant else hits

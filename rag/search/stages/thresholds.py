@@ -86,6 +86,13 @@ def distance(similarity: float, metric: Distance) -> float:
     return sqrt(2 * away) if metric == "euclidean" else away
 
 
+def near_hits(hits: Sequence[Hit], plan: SearchPlan, views: Iterable[View]) -> list[Hit]:
+    """The hits of these views that meet all thresholds of the plan, each by the metric that it has there."""
+    collections = [view.table.collection for view in views]
+    metrics = {collection.name: plan.distance or collection.distance for collection in collections}
+    return hits_within_thresholds(hits, plan.thresholds, metrics)
+
+
 def hits_within_thresholds(
     hits: Sequence[Hit], thresholds: ThresholdSettings, metrics: Mapping[str, Distance]
 ) -> list[Hit]:

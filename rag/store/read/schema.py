@@ -168,8 +168,6 @@ PLAIN_ACCESS_COLUMNS = ("id", "collection", "uri", "content", "present", "copied
 """The columns that are fields of an `AccessRecord`."""
 PRESENT = "(present AND (collection <> ''))"
 """Selects the records of present sources, without those of folders."""
-TOMBSTONE = "(NOT present AND NOT copied)"
-"""Selects the records of removed sources whose rows may still be stored: `AccessRecord.is_tombstone`."""
 
 
 TERMS = "terms"
@@ -281,7 +279,7 @@ def stored_record(row: Mapping[str, Any]) -> AccessRecord:
 
 
 def is_tombstone(row: Mapping[str, Any]) -> bool:
-    """Whether a row is what `TOMBSTONE` selects."""
+    """As `AccessRecord.is_tombstone`, of a row."""
     return not row["present"] and not row["copied"]
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Positions: TypeAlias = "npt.NDArray[np.int64]"
 """Places of rows among those in memory, in order."""
-Scores: TypeAlias = "npt.NDArray[np.float32]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 """For each row in memory, whether it is selected."""
 

@@ -421,14 +421,23 @@ def write_whole(file: Path, content: bytes) -> None:
     flush_folder(file.parent)
 
 
+def flush(path: str | os.PathLike[str]) -> None:
+    """Flush a file, or the entries of a folder, to the disk.
+
+    Raises:
+        OSError: it can't be opened, or the system can't flush it.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def flush_folder(folder: Path) -> None:
     """Flush the entries of a folder where the system can, so that a power failure restores no revoked key."""
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush(folder)
 
 
 def read_key(data: Home) -> bytes:

@@ -34,6 +34,7 @@ from rag.home import Bucket, Home
 from rag.store.read.connection import table_folder
 from rag.store.read.schema import TERMS, field_column, one_of
 from rag.store.write.bucket_objects import delete, entries_of, object_facts
+from rag.store.write.desk_folder import flush
 
 if TYPE_CHECKING:
     import lancedb
@@ -416,20 +417,12 @@ def sync_to_disk(folder: Path, since: float) -> None:
 
     The engine never flushes. Without this, a power failure could lose commits, or tables that a row names.
     """
-    _flush(str(folder.parent))
+    flush(folder.parent)
     for parent, _, names in os.walk(folder):
         for path in [os.path.join(parent, name) for name in names] + [parent]:  # noqa: PTH118 a hot loop of strings
             with suppress(FileNotFoundError):
                 if os.stat(path).st_mtime >= since - CLOCK_STEP:  # noqa: PTH116 the same
-                    _flush(path)
-
-
-def _flush(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+                    flush(path)
 
 
 def repair(data: Home, table: str) -> None:
