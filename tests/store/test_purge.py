@@ -421,7 +421,7 @@ async def test_what_a_run_wrote_is_flushed_though_the_clock_was_set_back_meanwhi
 
     await _two_documents(small_desk, tmp_path)
     flushed: list[str] = []
-    monkeypatch.setattr(table_maintenance, "_flush", flushed.append)
+    monkeypatch.setattr(table_maintenance, "flush", flushed.append)
     async with await small_desk.writing(tmp_path) as writer:
         before, opened = files(), time.time()
         await writer.replace([small_desk.new_source(writer, "c", "five")])
