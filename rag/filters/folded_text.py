@@ -113,6 +113,7 @@ def folded_text(text: str, *, case: bool) -> FoldedText:
 
     def add(part: str, origin: int, *, is_whole: bool) -> None:
         nonlocal length
+        # A new part only where positions stop running in step: a plain text is one part.
         if is_whole or whole[-1] or origin - origins[-1] != length - starts[-1]:
             starts.append(length)
             origins.append(origin)

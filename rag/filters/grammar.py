@@ -268,6 +268,7 @@ class _Parser:
                 raise InvalidRequestError(
                     f"filter has texts of more than {MAX_ALL_CHARS:,} characters in all."
                 )
+            # A text in any form becomes a pattern many times as long, and patterns cost time by their length.
             if isinstance(leaf, Like) and leaf.operator != "$prefix":
                 self._pattern_chars += len(fragment(leaf.text).pattern)
                 if self._pattern_chars > MAX_PATTERN_CHARS:
@@ -282,7 +283,9 @@ class _Untyped(_Parser):
         if name.startswith("$"):
             raise InvalidRequestError(f"There is no operator {_quoted_value(name)} that combines filters.")
         for type_ in OPERATORS:
-            of_type = _Parser({name: type_})
+            of_type = _Parser(
+                {name: type_}
+            )  # a binding is checked before it is known which collections it meets
             try:
                 parts = [*of_type._field(name, inner)]  # noqa: SLF001 of the same class
             except InvalidRequestError as error:
@@ -301,6 +304,7 @@ def _all(parts: Sequence[Filter]) -> Filter:
 
 
 def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter:  # noqa: PLR0911 one for each kind of node
+    # From the table, so that it has the type of an operator, and none of another type of field gets through.
     match next((sign for sign in OPERATORS[type_] if sign == operator), None):
         case "$eq":
             return OneOf(name, type_, (_scalar(name, type_, value),))
@@ -406,7 +410,7 @@ def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:  # noqa: PLR0
     """Whether values of fields satisfy the filter."""
     match filter_:
         case OneOf(field, _, wanted):
-            value = values.get(field)
+            value = values.get(field)  # None is in no list, so a source without the field doesn't match
             return any(entry in wanted for entry in value) if isinstance(value, tuple) else value in wanted
         case Ordered(field, _, comparison, bound):
             value = values.get(field)
@@ -504,6 +508,7 @@ def leaf_predicate(leaf: Leaf, column: str) -> str:
 def _like(leaf: Like, column: str) -> str:
     if leaf.type == "string list":
         between = literal(BETWEEN)
+        # The values as one text, in which nothing matches across two of them.
         column = f"concat({between}, array_to_string({column}, {between}), {between})"
     if leaf.operator != "$prefix":
         searched = fragment(leaf.text)

@@ -83,7 +83,7 @@ def without_quotes(query: str) -> str | None:
 
 def _phrase_marks(query: str) -> Iterator[Span]:
     """The positions of the opening and the closing mark of each phrase, in order."""
-    unclosed: set[str] = set()  # marks without a closing one in the remaining text
+    unclosed: set[str] = set()  # marks without a closing one in the remaining text: each is looked for once
     at = 0
     while at < len(query):
         is_open = query[at] not in unclosed and _is_opening(query, at)
@@ -216,7 +216,7 @@ class Needle:
             if _is_whole(text, span.end) and (self.match == "text" or stands_alone(text, *span)):
                 yield span
                 at += len(self.words)
-            else:
+            else:  # a match that is a part of a word may hide one that begins inside of it
                 at += 1
 
 
@@ -304,7 +304,7 @@ def _span_of_number(words: str, text: str) -> Span | None:
 
     Half of its characters are digits.
     """
-    number = re.sub(_APART, "", words)
+    number = re.sub(_APART, "", words)  # in both, because either side may be grouped
     if not (number.isascii() and number.isalnum() and len(number) in _NUMBER_CHARS):
         return None
     if sum(map(str.isdecimal, number)) < max(_LEAST_DIGITS, len(number) / 2):

@@ -111,6 +111,7 @@ def distinct(
     alike = (jaccard([_shingles(text) for text in normal]) >= threshold).tolist()  # faster to index
     chosen: dict[int, int] = {}
     for index, text in enumerate(normal):
+        # Compared with the chosen ones only: what resembles a dropped text may still say something new.
         verdicts = {
             position: verdict(earlier, index)
             for position, earlier in chosen.items()

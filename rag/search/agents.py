@@ -247,6 +247,7 @@ async def open_document(
     part = _without_zeros(part, id_)
     file, lines = split_lines(name)
     if lines and part == WHOLE:
+        # The name with its lines may also be a document's own: then the beginning is another one, or none.
         with suppress(InvalidRequestError):  # several may be called like the beginning of the name
             ids = await desk.resolve_names(principal, [file])
             part = Part(lines=lines) if ids.get(file) == id_ else part
@@ -306,6 +307,7 @@ async def open_or_list(
         _check_no_part(part)
         return await _documents_below(desk, principal, name, listing, entries)
     if name is not None and after is None:
+        # First as an id, which needs no look at all paths and titles.
         with suppress(NotFoundError):
             id_ = await desk.resolve_name(principal, name, by_id_alone=True)
             return await open_document(desk, principal, id_, max_chars, part)

@@ -101,6 +101,7 @@ class RetrieverReader(HeldReader):
 
     async def _retrieve(self, text: str, limit: int, where: str) -> Ranking:
         passages = await self._ask(text, limit)
+        # Held as a table, so that the request's predicate chooses among them as among any rows.
         await self.hold(passages)
         chunks = await self.chunks_by_their_id(where)
         words = len(query_terms(text, stop_languages(self.collection)))

@@ -170,6 +170,7 @@ def search_reply(
     reply = _first_hits(count, answer, hits)
     if max_chars is None:
         return reply
+    # One by one, because a hit less can also mean a note less, or one more.
     while (size := len(reply.compact())) > max_chars and count > 1:
         count -= 1
         reply = _first_hits(count, answer, hits)
@@ -305,7 +306,7 @@ def hit_record(
         page=hit.shown_chunks[0].page,
         **shown_dates(source, hit.dating),
         header=label(hit.header) or None,
-        text=disarm(hit.text, from_prose=hit.span.start == 0),
+        text=disarm(hit.text, from_prose=hit.span.start == 0),  # a later text may begin inside of a fence
         start=hit.span.start,
         end=hit.span.end,
         excerpts=[[excerpt.start, excerpt.end] for excerpt in hit.excerpts]

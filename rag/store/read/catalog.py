@@ -34,6 +34,7 @@ def collection_record(row: Mapping[str, Any]) -> Collection:
         ConfigurationError: another version of refdesk wrote it.
     """
     definition = json.loads(row.get("definition", "{}"))
+    # Before the definition is read, which may have other fields in another format.
     if (written := definition.pop("format", None)) != schema.FORMAT:
         raise ConfigurationError(
             f"The data folder has format {written or 'unknown'}, and this refdesk reads format "

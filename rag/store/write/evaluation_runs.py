@@ -46,6 +46,7 @@ async def save_runs(data: Home, tenant: str, runs: Sequence[StoredRun]) -> list[
     prepare(data)
     started = time.time()
     with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS) as lease, engine_errors("storing the runs"):
+        # Made under the lock, by the first run of any tenant: all share one table, and its ids.
         await (await connect(data, writes=True)).create_table(EVAL_RUNS, schema=_SCHEMA, exist_ok=True)
         _, (table,) = await open_in_turn(data, lease, EVAL_RUNS)
         stored = (await table.query().select(["id"]).to_arrow())["id"].to_pylist()
