@@ -110,11 +110,13 @@ def test_the_wheel_holds_every_module_and_the_lists_that_they_read(wheel: ZipFil
         "rag/text/flags.toml",
         "rag/text/ibans.toml",
         "rag/text/languages.toml",
+        "rag/ingest/parse/latex.toml",
         "rag/ingest/parse/latex_macros.toml",
         "rag/ingest/parse/mail/calendars.toml",
         "rag/ingest/parse/office/number_formats.toml",
         "rag/ingest/parse/pdf/stop_words.txt",
         "rag/ingest/parse/source_code.toml",
+        "rag/ingest/parse/xml_text.toml",
         "rag/store/read/query_words.toml",
         "rag/search/skill.txt",
     } <= {*wheel.namelist()}

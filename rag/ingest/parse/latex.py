@@ -24,16 +24,11 @@ from rag.text.table_heads import pipe_table
 
 SUFFIXES = (".tex", ".latex", ".ltx")
 
-_LEVELS = (
-    "part",
-    "chapter",
-    "section",
-    "subsection",
-    "subsubsection",
-    "paragraph",
-    "subparagraph",
-    "frametitle",
-)
+_DATA = document_parts.toml_beside(__file__)
+_LEVELS, _THEOREMS = _DATA["levels"], _DATA["theorems"]
+_STEPS: dict[str, str] = _DATA["steps"]
+_MARKS, _LETTERS = (document_parts.listed_pairs(_DATA[name]) for name in ("accents", "letters"))
+_LETTERS |= {"textbar": "|", "quad": " ", "qquad": " "}
 _BRACED = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _OPTION = r"(?:\s*\[[^\[\]]*\])?"
 _VERBATIM = re.compile(
@@ -73,27 +68,6 @@ _START = re.compile(r"\bstart\s*=\s*(\d{1,6})")
 _CHECKED = {"$\\boxtimes$": TICKED, "$\\square$": UNTICKED}
 """Labels that pandoc writes for items with a box."""
 _THEOREM = re.compile(r"\\begin\{([a-zA-Z]+)\*?\}(?:\[([^\[\]]*)\])?")
-_THEOREMS = document_parts.listed_names("""
-    theorem lemma proposition corollary definition example remark proof conjecture claim axiom exercise
-""")
-_STEPS = {
-    "if": "if {} then",
-    "elsif": "else if {} then",
-    "else": "else",
-    "while": "while {} do",
-    "for": "for {} do",
-    "forall": "for all {} do",
-    "loop": "loop",
-    "repeat": "repeat",
-    "until": "until {}",
-    "require": "Require: ",
-    "ensure": "Ensure: ",
-    "return": "return ",
-    "state": "",
-    "statex": "",
-    **{f"end{name}": f"end {name}" for name in ("if", "while", "for", "loop")},
-}
-"""The steps of algorithms, in any letter case but the lower one, which TeX has for itself."""
 _STEP = re.compile(rf"\s*\\({'|'.join(_STEPS)})(?![a-zA-Z])(?:\s*{_BRACED}|[ \t]*)", re.IGNORECASE)
 _KEYWORDS = re.compile(rf"\\keywords{_OPTION}\s*{_BRACED}")
 _NEW_THEOREM = re.compile(r"\\newtheorem\*?\{([a-zA-Z]+)\}(?:\[\w+\])?\{([^{}]+)\}")
@@ -134,17 +108,6 @@ _ENDS_IN_NAME = re.compile(r"\\[a-zA-Z@]+\Z")
 _LONGEST_NAME = 40  # characters of a command's name
 _BASE = r"(?:\{\s*(\\?[A-Za-z])\s*\}|(\\?[ij](?![A-Za-z])|[A-Za-z]))"
 _ACCENT = re.compile(rf"\\([`'^\"~=.]|[uvHcrkdb](?=\s*\{{|\s+[A-Za-z]\b))\s*{_BASE}")
-_MARKS = document_parts.listed_pairs("""
-    ` \u0300|' \u0301|^ \u0302|" \u0308|~ \u0303|= \u0304|. \u0307
-    u \u0306|v \u030c|H \u030b|c \u0327|r \u030a|k \u0328|d \u0323|b \u0331
-""")
-_LETTERS = document_parts.listed_pairs("""
-    ss ß|o ø|O Ø|l ł|L Ł|ae æ|AE Æ|oe œ|OE Œ|aa å|AA Å|i i|j j|S §|and ;|dots …|ldots …|LaTeX LaTeX
-    TeX TeX|textasciicircum ^|textless <|textgreater >|textunderscore _|textendash –|textemdash —
-    textellipsis …|textbullet •|textdegree °|textmu µ|texttimes ×|texteuro €|euro €|pounds £|copyright ©
-    textcopyright ©|textregistered ®|texttrademark ™|textquotesingle '|textquotedblleft “
-    textquotedblright ”|guillemotleft «|guillemotright »|dag †|ddag ‡|P ¶|BibTeX BibTeX
-""") | {"textbar": "|", "quad": " ", "qquad": " "}
 _ESCAPED = re.compile(r"\\(?:([%&_#${} ])|text(asciitilde|backslash)(?![a-zA-Z])(?:\{\})?)")
 _KNOWN = FORMATTING | frozenset(_LETTERS)
 _SPACE = re.compile(r"\\[,;:]|\\thinspace(?![a-zA-Z])[ \t]?")

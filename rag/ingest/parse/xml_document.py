@@ -30,12 +30,12 @@ from rag.ingest.parse.document_parts import (
     date,
     facts,
     heading,
-    listed_names,
     shifted,
 )
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.typefaces import as_script, with_scripts
 from rag.ingest.parse.xml_text import (
+    ELEMENTS,
     HEADS,
     as_sections,
     attribute,
@@ -59,17 +59,8 @@ SUFFIXES = (
     *(".fb2", ".csproj", ".props", ".targets", ".nuspec", ".resx", ".xaml", ".plist"),
 )
 
-_TEXTS = listed_names("""
-    article book chapter section part set refentry tei tei.2 teicorpus topic concept task reference dita
-    html fictionbook
-""")
-_SETTINGS = listed_names("""
-    project beans configuration config web-app manifest persistence hibernate-configuration
-    hibernate-mapping settings schema stylesheet transform definitions plist log4j:configuration
-    suppressions module ruleset databasechangelog component application server context svg package
-    assembly xliff wsdl
-""")
-"""Names of the roots of build files, settings, schemas and pictures."""
+_TEXTS, _SETTINGS = ELEMENTS["documents"], ELEMENTS["settings"]
+"""Names of the roots of texts; and of build files, settings, schemas and pictures."""
 _RECORDS = frozenset({"resources"})  # of Android, whose texts have markup
 _OF_OTHERS = "what comes from other files was left as"
 _MOST = 40  # values of one record; what has more is divided

@@ -22,6 +22,7 @@ from rag.ingest.parse.document_parts import (
     listed_pairs,
     listing,
     numeral,
+    toml_beside,
 )
 from rag.ingest.parse.formulas import mathml_text
 from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
@@ -182,51 +183,22 @@ def attribute(element: Element, name: str) -> str:
     return next((value for key, value in element.attrib.items() if plain_name(key).lower() == name), "")
 
 
-SECTIONS = listed_names("""
-    sec section sect1 sect2 sect3 sect4 sect5 simplesect refsect1 refsect2 refentry chapter appendix
-    part preface div div1 div2 div3 div4 topic concept task reference glossary bibliography app-group
-    ack ref-list
-""")
-HEADS = listed_names("""
-    front front-stub info articleinfo bookinfo chapterinfo sectioninfo docinfo teiheader prolog title-info
-""")
-"""Elements with facts about a document. Of their text only the title and the abstract are read."""
-PARAGRAPHS = listed_names("p para simpara formalpara l line shortdesc ab bibl biblioentry ref")
-_HEADINGS = listed_names("title head article-title book-title subtitle label-title refname")
-_ABSTRACTS = frozenset({"abstract", "trans-abstract"})
+_DATA = toml_beside(__file__)
+ELEMENTS: dict[str, frozenset[str]] = {
+    kind: listed_names(_DATA[kind]) for kind in _DATA if kind != "numerals"
+}
+"""The names of elements, in lower case, by what they are."""
+SECTIONS, HEADS, PARAGRAPHS = (ELEMENTS[kind] for kind in ("sections", "heads", "paragraphs"))
+_HEADINGS, _ABSTRACTS = ELEMENTS["headings"], ELEMENTS["abstracts"]
 _ABOVE_TITLES = SECTIONS | HEADS | _ABSTRACTS | {"title-group", "titlestmt", "book-title-group", "refnamediv"}
-_LISTS = listed_names("""
-    list itemizedlist orderedlist variablelist simplelist ul ol dl steps steps-unordered substeps choices
-    def-list procedure calloutlist glosslist sl parml
-""")
-_ITEMS = listed_names("""
-    item list-item listitem varlistentry member li step substep choice def-item dlentry dt dd
-    callout glossentry sli plentry
-""")
-_TERMS = listed_names("term dt glossterm pt")
+_LISTS, _ITEMS, _TERMS = (ELEMENTS[kind] for kind in ("lists", "items", "terms"))
 _NUMBER = re.compile(r"\(?(?:\d{1,4}[a-z]{0,2}|[a-z]{1,4})[.)]{1,2}|[-–•]")  # of an item: "11b.", "aa)"
-_CODE = listed_names("""
-    programlisting screen literallayout codeblock pre code-block eg synopsis preformat msgblock lines
-""")
-_TABLES = listed_names("table informaltable simpletable tgroup choicetable")
-_ROWS = listed_names("row tr strow sthead chrow chhead")
-_CELLS = listed_names("cell td th entry entrytbl stentry choption chdesc choptionhd chdeschd")
+_CODE, _TABLES, _ROWS, _CELLS = (ELEMENTS[kind] for kind in ("code", "tables", "rows", "cells"))
 _Columns = dict[str, tuple[int, int]]
 """By the name of a column, or of several in a row, the first and the end of the last."""
-_REFERENCES, _TARGETS = listed_names("xref ref link"), ("linkend", "rid", "target", "href")
+_REFERENCES, _TARGETS = ELEMENTS["references"], ("linkend", "rid", "target", "href")
 _CALLS = ("conref", "conkeyref", "keyref", "linkend")  # attributes that name what is to stand here
-_WITHOUT_WORDS = listed_names("image topicref keydef mapref data object param area co")
-_WARNINGS = listed_names("caution warning important tip danger notice")
-_NUMBERED = listed_names("orderedlist ol steps procedure substeps calloutlist")
-_NUMERALS = listed_pairs("""
-    loweralpha a|upperalpha A|lowerroman i|upperroman I|alpha-lower a|alpha-upper A|roman-lower i
-    roman-upper I|a a|A A|i i|I I|order 1|ordered 1|numbered 1|arabic 1
-""")
-"""How lists count, by what they say of it in DocBook, JATS, TEI and HTML."""
-_LEFT_OUT = listed_names("""
-    revhistory indexterm index graphic media imagedata script style meta processing-meta refmeta
-    src-title-info document-info publish-info custom-info
-""")
+_NUMERALS = listed_pairs(_DATA["numerals"])
 _APART = _LISTS | _CODE | _TABLES | {"p", "para", "simpara"}
 """Elements that don't run on from the words before them, where they are read on one line."""
 _BLOCKS = SECTIONS | PARAGRAPHS | _HEADINGS | _LISTS | _CODE | _TABLES | HEADS
@@ -246,7 +218,8 @@ def fill_references(root: Element) -> list[str]:
     room, names = MAX_REPEATED, dict[str, None]()
     for reference in root.iter():
         called = next(filter(None, (attribute(reference, name) for name in _CALLS)), "")
-        if not (called or name_of(reference) in _REFERENCES) or name_of(reference) in _WITHOUT_WORDS:
+        tag = name_of(reference)
+        if not (called or tag in _REFERENCES) or tag in ELEMENTS["without words"]:
             continue
         if "".join(reference.itertext()).strip():
             continue
@@ -327,7 +300,7 @@ class _Body:
 
     def _parts(self, element: Element, above: Element, depth: int) -> Iterator[Part]:
         name = name_of(element)
-        if name in _LEFT_OUT:
+        if name in ELEMENTS["left out"]:
             return
         if name in HEADS and name_of(above) not in _ITEMS:  # the info of a step is text
             yield from self._head(element, depth)
@@ -351,7 +324,7 @@ class _Body:
         for child in element:
             name = name_of(child)
             is_note = name in NOTES and name_of(element) in PARAGRAPHS
-            is_block = name in _BLOCKS | _LEFT_OUT or id(child) in self._nested or not mixed
+            is_block = name in _BLOCKS | ELEMENTS["left out"] or id(child) in self._nested or not mixed
             if is_block and not is_note:
                 yield Part("paragraph", _line(line))
                 line = child.tail or ""
@@ -444,7 +417,7 @@ def _numbering(element: Element) -> str:
     """How a list counts, as `numeral` names it; "" for a list with dashes."""
     stated = (attribute(element, name) for name in ("numeration", "list-type", "type", "rend"))
     kinds = (_NUMERALS.get(text.removeprefix("ordered:"), "") for text in stated)
-    return next(filter(None, kinds), "1" if name_of(element) in _NUMBERED else "")
+    return next(filter(None, kinds), "1" if name_of(element) in ELEMENTS["numbered lists"] else "")
 
 
 def _mark(item: Element, number: int, kind: str) -> str:
@@ -503,4 +476,4 @@ def _label(element: Element) -> str:
     name, kind = name_of(element), attribute(element, "type")
     if name == "note" and (kind or not element.attrib):
         return (kind or name).capitalize()
-    return name.capitalize() if name in _WARNINGS else ""
+    return name.capitalize() if name in ELEMENTS["warnings"] else ""
