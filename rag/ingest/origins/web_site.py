@@ -42,6 +42,7 @@ from rag.ingest.origins.page_links import (
     visible_text,
 )
 from rag.ingest.parse.decode import in_utf8
+from rag.ingest.parse.document_parts import SUFFIXES_OF_TYPES
 from rag.ingest.report import Outcome
 from rag.ingest.source_files import printable
 from rag.uris import seconds_asked
@@ -51,15 +52,6 @@ if TYPE_CHECKING:
 
 
 WITHDRAWN = frozenset({401, 403, 404, 410, 451})
-_SUFFIXES = {
-    "text/html": ".html",
-    "application/xhtml+xml": ".html",
-    "text/plain": ".txt",
-    "text/markdown": ".md",
-    "application/pdf": ".pdf",
-    "application/json": ".json",
-    "text/csv": ".csv",
-}
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 _NO_TEXT = frozenset(
     {"image", "audio", "video", "font", "text/css", "text/javascript", "application/javascript"}
@@ -283,7 +275,7 @@ class _Crawl:
         self._follow(visit, links)
         # Only an address of this site: a page must not be stored as one of another host.
         url = facts.canonical if host_of(facts.canonical) in self._hosts else visit.url
-        path, suffix = path_below(url), _SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ""
+        path, suffix = path_below(url), SUFFIXES_OF_TYPES.get(kind) or mimetypes.guess_extension(kind) or ""
         if (self._context.knows(path) and kind not in _PAGES) or not self._context.knows(f"page{suffix}"):
             suffix = ""  # its path says what it is, or only its content can
         is_picture = bool({kind, kind.partition("/")[0]} & _NO_TEXT)

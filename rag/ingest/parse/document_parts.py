@@ -64,6 +64,14 @@ def listed_pairs(listing: str) -> dict[str, str]:
     return dict(entries)
 
 
+SUFFIXES_OF_TYPES = listed_pairs("""
+    text/plain .txt|text/markdown .md|text/html .html|application/xhtml+xml .html|application/pdf .pdf
+    application/json .json|text/csv .csv|text/calendar .ics|text/vcard .vcf|text/x-vcard .vcf
+    message/rfc822 .eml
+""")
+"""What names a document that only states its type, as of a mail or a web server."""
+
+
 class Lines(NamedTuple):
     """A block by its lines: from line `first` (from 0) to before line `last`."""
 

@@ -257,6 +257,15 @@ def test_files_of_the_same_name_get_numbers() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("application/json", "part.json"), ("text/markdown", "part.md"), ("application/x-odd", "part")],
+)
+def test_a_file_without_a_name_is_called_by_its_type(kind: str, name: str) -> None:
+    mail = attached((b"x", kind, ""))
+    assert [member.name for member in members(mail.as_bytes(), "a.eml")] == [name]
+
+
 def test_hundreds_of_attachments_may_have_one_name_without_counting_anew_for_each(
     lines_run: Callable[[Callable[[], object]], int],
 ) -> None:

@@ -31,6 +31,7 @@ from rag.ingest.parse import html_page
 from rag.ingest.parse.decode import decode_part, decoded_unicode
 from rag.ingest.parse.document_parts import (
     GAP,
+    SUFFIXES_OF_TYPES,
     Member,
     UniqueNames,
     block,
@@ -276,16 +277,6 @@ def _mail_bytes(data: bytes) -> bytes:
     return data.lstrip(b"\r\n\t ") if data[:1].isspace() else data
 
 
-_SUFFIXES = {
-    "application/pdf": ".pdf",
-    "message/rfc822": ".eml",
-    "text/calendar": ".ics",
-    "text/csv": ".csv",
-    "text/html": ".html",
-    "text/plain": ".txt",
-    "text/vcard": ".vcf",
-    "text/x-vcard": ".vcf",
-}
 _SIGNATURES = re.compile(r"application/(pgp-signature|(x-)?pkcs7-signature)")
 _WRAPPED = re.compile(r"application/(vnd\.)?ms-tnef")
 _ENCRYPTED = re.compile(r"application/(x-)?pkcs7-mime")
@@ -419,7 +410,7 @@ def _name(part: Message, kind: str) -> str:
     name = file_name(part)
     if not name and kind == "message/rfc822":
         name = "".join(header(message, "subject") for message in _parts_in(part)[:1])
-    suffix = _SUFFIXES.get(kind, "")
+    suffix = SUFFIXES_OF_TYPES.get(kind, "")
     if not PurePath(name).suffix or (kind == "message/rfc822" and not name.lower().endswith(suffix)):
         name = (name or "part") + suffix
     return safe_name(name)
