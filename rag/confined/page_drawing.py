@@ -63,7 +63,7 @@ class _Facts(BaseModel):
 class Picture:
     """A page as a PNG, and the marks of the passage: left, top, width and height, as shares of the page.
 
-    It is the requested page, or so many pages `ahead`; the file has `pages`.
+    `ahead` counts the pages from the requested one to this one; `pages` are all of the file.
     """
 
     png: bytes

@@ -102,7 +102,7 @@ def _cells(blocks: Sequence[Block], starts: Sequence[int], span: Span) -> tuple[
 
 
 def _inner_headings(blocks: Sequence[Block], starts: Sequence[int], chunk: _Chunk) -> tuple[str, ...]:
-    """The headings in a chunk besides those of the section that it begins in."""
+    """The headings in a chunk, without the headings of the section in which it begins."""
     inside = blocks[bisect_left(starts, chunk.span.start) : bisect_left(starts, chunk.span.end)]
     return tuple(
         block.title for block in inside if block.kind == "heading" and block.title and block not in chunk.path

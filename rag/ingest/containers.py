@@ -58,7 +58,7 @@ from rag.store.write.desk_folder import empty_spool, origins_folder, spool_folde
 from rag.store.write.table_rows import KnownSource
 
 MAX_DEPTH = 3  # an archive of mails with archives
-MAX_MEMBERS = 10_000  # of a file, including those of the files in it
+MAX_MEMBERS = 10_000  # of a file, with the members of the files in it
 MAX_BYTES = 1 << 30  # that a file may unpack to
 MAX_RATIO = 100  # to its own size; texts reach 20
 SMALL_BYTES = 100 << 20  # below that the ratio doesn't matter
@@ -362,7 +362,7 @@ CACHE_FILE = ".containers.json"  # no origin has such a name
 class CachedContainer(NamedTuple):
     """A cached container: digests of the settings for opening it, its content and its stored parts.
 
-    `outcomes` are those of members that weren't stored: path, outcome, reason, kind and cause.
+    `outcomes` tell of the members that weren't stored: path, outcome, reason, kind and cause.
     """
 
     recipe: str

@@ -393,7 +393,7 @@ FAILURES = 3  # in a row, after which a run doesn't ask again
 
 
 class ModerationError(Exception):
-    """There is no verdict. The message says why, without text of the operator's program."""
+    """The moderator gave no verdict. The message says why, without text of the operator's program."""
 
 
 @dataclass(slots=True)

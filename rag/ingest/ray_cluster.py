@@ -200,7 +200,7 @@ class Cluster:
                     resources = await _answer(self.ray.cluster_resources)
             except TimeoutError as error:
                 raise _failure(error) from error
-            except Exception as error:  # those of gRPC share no base with Ray's
+            except Exception as error:  # gRPC's errors share no base with Ray's
                 raise _failure(ConnectionError()) from error
             looked.at, looked.processors = time.monotonic(), int(resources.get("CPU", 0))
             if looked.processors or not looked.worked:
@@ -253,7 +253,7 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
     def run() -> None:
         try:
             future.set_result(call())
-        except Exception as error:  # noqa: BLE001 whoever waits gets it
+        except Exception as error:  # noqa: BLE001 the waiting task gets it
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()

@@ -459,7 +459,7 @@ class AccessReport:
 
 
 def unmatched_notes(patterns: Iterable[str], rules: Sequence[AccessRule]) -> tuple[str, ...]:
-    """Notes on those of the access rules that applied to nothing: one may be misspelt, or stand too late."""
+    """Notes on access rules that applied to nothing: one may be misspelt, or stand too late."""
     covered = covered_rules(rules)
     return tuple(covered.get(pattern) or _unmatched_note(pattern) for pattern in patterns)
 

@@ -226,7 +226,7 @@ def covered_rules(rules: Sequence[AccessRule]) -> dict[str, str]:
 
 
 def _covers(pattern: str, other: str) -> bool:
-    """Whether a pattern matches all that another matches, as far as examples tell.
+    """Whether a pattern matches all that another matches, judged by examples.
 
     Example: "*" covers "hr/*", and "hr/*" covers "hr/pay/*"; "*.md" doesn't cover "hr/*".
     """

@@ -60,7 +60,7 @@ _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = tuple(
     for flag, entries in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
     for entry in entries
 )
-"""The flag, strings of which any text with a match contains one, and the pattern."""
+"""The flag, its hints (a text without any of these strings has no match), and the pattern."""
 
 _SSN = re.compile(r"\d{3}\W\d{2}\W\d{4}\Z")
 _FICTIONAL = re.compile(r"(?:(?:\+|00\W?)?1\W{0,2})?\(?[2-9]\d\d\W{0,2}555\W?01\d\d")

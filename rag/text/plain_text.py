@@ -353,7 +353,7 @@ def words(text: str) -> list[str]:
 
 
 ADDED = "bis|ter|quater|quinquies|sexies|septies|octies|novies|nonies|decies"
-"""What follows the number of a section that was put in between later, where it is no letter: Art. 3-bis."""
+"""What follows the number of a section that was put in between later, if not a letter: Art. 3-bis."""
 _NUMBER_OF_SECTION = re.compile(
     rf"(?<![\w.,-])(?P<sign>§ ?)?(?P<number>[0-9]+)(?:\.?[ºª°])?"
     rf"(?:[ -]?(?P<latin>{ADDED})(?!\w| ?[§0-9])|-(?P<letter>[^\W\d_])(?!\w)"

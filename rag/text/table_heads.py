@@ -37,7 +37,7 @@ _FIGURE = re.compile(
     r"\W*\d[\d\W]*(?:[eEdDT][-+−]?\d[\d\W]*)?(?:Z|\s?[AaPp]\.?[Mm]\.?)?|\d{1,2}[-. ][^\W\d_]{3}[-. ]\d{2,4}"
     r"|(?i:nan|#?n/?a|null|none|[-+−]?inf|[-–—?]+)"
 )
-"""A number, or a day or time in figures, or a sign that there is none."""
+"""A number, or a day or time in figures, or a sign for a missing value."""
 _MAX_FIGURE = 40  # characters
 _MAX_NAME = 40  # characters of the name of a column in two rows; more are a text
 _UNIT = (
@@ -245,7 +245,7 @@ def table_head(above: Sequence[str], header: str, below: Sequence[str]) -> Table
 
 
 def grouped(groups: Sequence[str], names: Sequence[str]) -> list[str] | None:
-    """The names of columns with those of their groups above them; None if the upper row doesn't have these.
+    """The names of columns, each below the name of its group; None if the upper row doesn't name groups.
 
     A group that isn't repeated goes on until the next one. Names can also go on in the lower row.
     Example: ["Zone", "Sales", ""] and ["", "2022", "2023"] -> ["Zone", "Sales 2022", "Sales 2023"].

@@ -231,7 +231,7 @@ def too_large(max_bytes: int) -> RefusedError:
 
 
 def _why(error: BaseException) -> str:
-    """The reason of a failed connection in our own words, never in those of a library."""
+    """The reason of a failed connection in our own words, never in the words of a library."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

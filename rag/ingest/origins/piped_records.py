@@ -184,7 +184,7 @@ def _object(line: bytes) -> Fields:
 
 
 def _record(entry: Fields, line: int, sync: Sync) -> Record:
-    """A record. Its errors, except those of its id, are in its `problems`.
+    """A record, with all errors but a wrong id in its `problems`.
 
     Raises:
         _InvalidError: it has no valid id.

@@ -171,7 +171,7 @@ class _Attributes:
 
 
 def _titles(lines: Iterable[str]) -> dict[str, str]:
-    """The titles of sections and blocks, by the ids at them; those of sections by themselves, too."""
+    """The titles of sections and blocks by their ids; titles of sections also by themselves."""
     titles: dict[str, str] = {}
     ids: list[str] = []
     title = ""

@@ -130,7 +130,7 @@ def _chats(value: object, folder: str) -> Iterator[_Chat]:
 
 
 def _telegram_chats(export: dict[str, Any]) -> Iterator[_Chat]:
-    """The chats of an account, those included that one has left; or the one of which this is an export."""
+    """The chats of an account, also the ones that its owner left; or the only chat that was exported."""
     lists = [mapping(export.get(key)).get("list") for key in ("chats", "left_chats")]
     for chat in [chat for listed in lists for chat in dicts(listed)] or [export]:
         if "type" in chat and any("date_unixtime" in message for message in dicts(chat.get("messages"))):
@@ -251,7 +251,7 @@ def _slack_text(item: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def _slack_texts(item: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of a message: its own or that of its blocks, those of programs, and snippets."""
+    """The texts of a message: its own or the text of its blocks, attachments of programs, and snippets."""
     yield string(item, "text") or _block_text(item.get("blocks"))
     for attachment in dicts(item.get("attachments")):
         texts = [string(attachment, key) for key in ("pretext", "title", "text")]

@@ -61,7 +61,7 @@ class Draft:
 
     @property
     def first_title(self) -> str:
-        """The title of the first heading: of slides, that of the first slide."""
+        """The title of the first heading, which on slides is the title of the first slide."""
         return next((block.title for block in self.blocks if block.kind == "heading" and block.title), "")
 
     def heading(self, text: str, level: int, *, title: str | None = None) -> None:
@@ -288,7 +288,7 @@ _LEFT_OUT = {
     "object": ("embedded object",),
     "formula": ("formula without a value", "formulas without values"),
 }
-"""What readers leave out, and how a remark calls one of it and several."""
+"""What readers leave out, as remarks call it: in the singular, and in the plural unless that ends in s."""
 
 
 def document_of_draft(

@@ -68,9 +68,9 @@ def _chapters(book: Element, items: dict[str, Element], path: str) -> Iterator[s
         yield _part(path, item.get("href", ""))
 
 
-def _part(beside: str, href: str) -> str:
-    """The part that a reference in the part `beside` points to."""
-    return posixpath.normpath(posixpath.join(posixpath.dirname(beside), unquote(href.partition("#")[0])))
+def _part(source: str, href: str) -> str:
+    """The part to which a reference in the part `source` points."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source), unquote(href.partition("#")[0])))
 
 
 def _check_readable(package: Package, chapters: list[str]) -> None:

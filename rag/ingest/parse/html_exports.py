@@ -3,7 +3,7 @@
 Google Docs states the title by a class of its paragraph, and the level of a list by the end of a class. It
 writes comments and footnotes at the end, and leads links over its own address. Word has other names for some
 of these. Google Sheets writes the letters of columns and the numbers of rows into cells. EUR-Lex states by
-classes what is a heading, and the numbers of points beside their texts.
+classes what is a heading, and has the numbers of points next to their texts.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _whole_tables(page: str) -> list[tuple[int, int]]:
 
 
 def _is_whole(page: str, start: int, end: int, inner: Sequence[tuple[int, int]]) -> bool:
-    """Whether a table has none inside, or has data, with short tables beside other cells."""
+    """Whether a table has no other one inside, or has data, with short tables next to other cells."""
     if not inner or any(len(_BLANK.sub("", page[slice(*span)])) > _LONG for span in inner):
         return not inner
     table = page[start:end]

@@ -324,7 +324,7 @@ class _TagTexts:
         words = alternative_text(alternative)
         if words != ORDERS and _FORMULA.search(attributes.get("class", "")):
             return tex_of(alternative)
-        if words in self.pictures and _is_alone(tag):  # in a cell or a sentence, each time is told
+        if words in self.pictures and _is_alone(tag):  # amid a cell or a sentence, a repeated one counts
             return ""
         self.pictures.add(words)
         return words

@@ -234,7 +234,7 @@ class _Reader:
                 self._forms[_LIST_LEVELS.index(label["level"])] = form
 
     def read_labels(self, text: str) -> None:
-        """Note which titles references stand for: those of sections, and the first sentences of captions."""
+        """Note the titles that references stand for: of sections, and the first sentences of captions."""
         labels = {
             label: match[1]
             for match in _LABELLED.finditer(text)
@@ -345,7 +345,7 @@ class _Reader:
         return "\n".join(lines)
 
     def _list(self, begin: re.Match[str], around: Sequence[_List]) -> _List:
-        """A list that begins, by its options and those of its level."""
+        """A list that begins, with its options, else with the options of its level."""
         level = sum(list_.kind in _NUMBERED for list_ in around)
         option = begin[3] or ""
         stated = _LABEL_OPTION.search(option)
@@ -464,7 +464,7 @@ class _Reader:
         return _LETTERS.get(name, command[0]) if name in _KNOWN else self._name(name)
 
     def _without_commands(self, text: str, *, is_line: bool) -> str:
-        """The text without commands; unknown ones stay by their names where words are beside them.
+        """The text without commands; an unknown one stays by its name where its line has words.
 
         In a text of several lines, one that is alone is more likely a matter of layout than a word.
         """

@@ -317,7 +317,7 @@ _OF_SERVERS = frozenset(
 _PROGRAM = re.compile(rb"<%|<\?(?!xml)|(?i:<cf[a-z]+[\s>])")
 _QUERY = re.compile(r"(?<=\.)([a-z]{2,6})\?[^?]*$")
 _OF_EXAMPLES = frozenset({".example", ".sample", ".dist", ".template", ".tmpl", ".tpl", ".j2"})
-"""Suffixes behind that of a file which somebody is to fill in: "settings.conf.example"."""
+"""Suffixes behind the real one, of files that somebody is to fill in: "settings.conf.example"."""
 _WITH_VARIANTS = frozenset({"dockerfile", "containerfile"})
 _OF_BACKUPS = frozenset({".bak", ".old", ".orig", ".rej", ".save", ".swp"})
 

@@ -99,7 +99,7 @@ def _shown(mark: re.Match[str]) -> str:
 
 
 def first_heading(text: str, blocks: Sequence[Block], name: str) -> str:
-    """The heading that is the title of a document in a file of this name, "" if there is none.
+    """The heading that is the title of a document in a file of this name, "" without one.
 
     It can only be the first one of level 1, or the first one if none has this level. If others are on its
     level or above it, it heads a section, unless the text begins with it and it shares words with the name of

@@ -157,7 +157,7 @@ _WINGDINGS = {
 }
 _FONTS = {"symbol": _SYMBOL, "wingdings": _WINGDINGS}
 _FONT = re.compile(r"(?:[A-Z]{6}\+)?(symbol|wingdings)(?:mt|ps)?(?:[-,_].*)?", re.IGNORECASE | re.DOTALL)
-_PIECES = "⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪⎮⎞⎟⎠⎤⎥⎦⎫⎬⎭"  # of which brackets over several lines consist
+_PIECES = "⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪⎮⎞⎟⎠⎤⎥⎦⎫⎬⎭"  # the pieces of brackets over several lines
 _ADOBE = {
     **dict.fromkeys(range(0xF8E5, 0xF8FF), ""),
     0xF8E8: "®",
@@ -174,7 +174,7 @@ def symbol_of(code: int, font: str) -> str:
 
 
 def with_symbols(text: str, font: str) -> str:
-    """A text whose private characters are those of a symbol font."""
+    """A text whose private characters come from a symbol font."""
     return text if text.isascii() else text.translate(_TABLES.get(font.casefold(), {}))
 
 

@@ -435,7 +435,7 @@ def _label_of(item: Element) -> Element | None:
 
 
 def _row_groups(element: Element, columns: _Columns) -> Iterator[tuple[list[Element], _Columns]]:
-    """The rows of a table in groups that no cell leaves, without those of tables in its cells."""
+    """The rows of a table in groups that no cell leaves, without the rows of tables in its cells."""
     columns = _named_columns(element) or columns
     for are_rows, children in groupby(element, lambda child: name_of(child) in _ROWS):
         if are_rows:

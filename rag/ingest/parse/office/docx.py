@@ -210,7 +210,7 @@ class _Reader:
         self._first_page_ended = any(map(_ends_page, paragraph.iter()))
 
     def _fonts(self, paragraph: Element) -> set[str]:
-        """The fonts of a paragraph's text, "" for that of its style."""
+        """The fonts of a paragraph's text; "" is the font of its style."""
         return {_font(child(run, "rPr")) for run in paragraph.iter("r") if child(run, "t") is not None}
 
     def _is_bold(self, paragraph: Element, bold: bool) -> bool:  # noqa: FBT001 what its style says

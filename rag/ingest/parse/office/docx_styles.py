@@ -160,7 +160,7 @@ class Numbering:
                 counts[at] = start
             elif at == depth:
                 counts[at] = max(counts[at] + 1, start)
-        counts[depth + 1 :] = [0] * (_LEVELS - depth - 1)  # deeper lists begin anew below each item
+        counts[depth + 1 :] = [0] * (_LEVELS - depth - 1)  # deeper lists start again below each item
         return counts
 
 

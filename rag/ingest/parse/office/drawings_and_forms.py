@@ -49,7 +49,7 @@ def chart_rows(root: Element) -> tuple[str, list[list[str]]]:
     has_values = False
     for series in chart.iter("ser") if chart is not None else ():
         xs = _points(series, "cat", "xVal")
-        # In a scatter chart, each series may have x values of its own: those of the first would be wrong.
+        # In a scatter chart, each series may have x values of its own.
         if not columns or (xs and xs != categories):
             categories = xs
             columns.append([of_categories, *xs])
@@ -67,7 +67,7 @@ def _title(element: Element | None) -> str:
 
 
 def _axis_titles(chart: Element | None) -> tuple[str, str]:
-    """The title of the axis of categories or x values, and those of the other axes."""
+    """The title of the axis of categories or x values, and the titles of the other axes."""
     axes = [axis for axis in child(chart, "plotArea") or () if axis.tag in _AXES]
     horizontal = [axis for axis in axes if value(axis, "axPos") in {"b", "t"}]
     first = next(iter([axis for axis in axes if axis.tag != "valAx"] or horizontal), None)
@@ -139,7 +139,7 @@ def _font(about: Element | None) -> str:
 
 
 def picture_words(drawn: Element) -> Iterator[str]:
-    """The distinct alternative texts below an element, except generated ones and those of ornaments."""
+    """The distinct alternative texts below an element, without generated ones and without ornaments."""
     described = (part for part in drawn.iter() if part.tag in {"docPr", "cNvPr", "shape", "imagedata"})
     texts = (_alternative(part) for part in described if not _is_ornament(part))
     yield from dict.fromkeys(filter(None, map(alternative_text, texts)))

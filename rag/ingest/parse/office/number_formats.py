@@ -162,7 +162,7 @@ _EXACT = Context(prec=400, rounding=ROUND_HALF_UP)  # a float has at most 309 di
 
 
 def _rounded(number: float, decimals: int) -> Decimal:
-    """A number with so many decimals. Programs round half up, and keep 15 digits: 64.125 -> 64.13."""
+    """A number rounded to decimals. Programs round half up, and keep 15 digits: 64.125 -> 64.13."""
     return Decimal(f"{number:.15g}").quantize(Decimal(1).scaleb(-decimals), context=_EXACT)
 
 

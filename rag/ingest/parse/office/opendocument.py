@@ -1,6 +1,6 @@
 """OpenDocument (LibreOffice and others): texts, sheets and slides, packed or as one flat XML file.
 
-A cell's text is what the program showed when it was saved. Slides are read as those of PowerPoint.
+A cell's text is what the program showed when it was saved. Slides are read as in PowerPoint files.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class _Reader:
         for row in _elements_in_groups(table, "table-row", _ROWS):
             texts: list[str] = []
             for at, cell in enumerate(_repeated_cells(row)):
-                # A covered cell may be below a cell or beside one: only the first repeats its text.
+                # A covered cell is below a cell that spans rows, whose text it repeats, or right of one.
                 rows_left[at] = rows_left.get(at, 0) - 1
                 is_covered = cell.tag == "covered-table-cell"
                 if is_covered and rows_left[at] >= 0 and at < len(rows[-1]):
@@ -360,7 +360,7 @@ class _Reader:
         name = element.get("style-name", style_name)
         continues = element.get("continue-numbering") == "true" or element.get("continue-list")
         if name != style_name and not continues:
-            del self._counts.setdefault(name, [])[depth:]  # another list begins anew, as the program shows it
+            del self._counts.setdefault(name, [])[depth:]  # another list starts again, as people see it
         for item in element:
             if item.tag == "list-header":
                 self.blocks(item, depth, " ")

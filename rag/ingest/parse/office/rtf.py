@@ -262,7 +262,7 @@ class _Reader:
         paragraph = self._paragraph
         match word:
             case "pard":
-                # Only the looks begin anew: it may stand amid the words of a paragraph.
+                # Only the looks are reset: the word may stand amid the words of a paragraph.
                 self._paragraph = _Paragraph(texts=paragraph.texts, bold=paragraph.bold, mark=paragraph.mark)
             case "intbl":
                 paragraph.in_table = True

@@ -101,7 +101,7 @@ def _sheet(book: Book, old: OldSheet) -> Sheet:
 
 
 def _cell(book: Book, old: OldSheet, row: int, column: int) -> str:
-    """The text of a cell; what its font, or that of a part of it, strikes out is marked."""
+    """The text of a cell, with marks where its font, or the font of a part of it, strikes out."""
     text = _text(book, old, row, column)
     if not text:
         return ""

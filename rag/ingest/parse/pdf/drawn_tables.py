@@ -202,7 +202,7 @@ def _centred_tables(rows: Iterable[_Stacks]) -> Iterator[list[_Stacks]]:
             continue
         while table and len(table[-1]) == 1:  # a label heads the rows below it, and below the last are none
             table.pop()
-        # Only beside a cell of more lines are others centred: `page_tables` reads rows of one line each.
+        # Only next to a cell of more lines are others centred: `page_tables` reads rows of one line each.
         if len(table) >= _MANY_ROWS and any(len({len(stack) for stack in cells}) > 1 for cells in table):
             yield table
         table = [row] if len(row) > 1 else []
@@ -419,7 +419,7 @@ def _are_several_rows(cells: Sequence[Sequence[Line]], columns: int) -> bool:
 
 
 def _is_table(parts: Mapping[_Slot, Sequence[Line]]) -> bool:
-    """Whether lines by the row and column of their cell are those of a table, not of a chart or a layout."""
+    """Whether lines, given by the row and column of their cell, are a table, not a chart or a layout."""
     columns = {column for _, column in parts}
     rows = Counter(row for (row, _), part in parts.items() if not {line.text for line in part} <= _TICKS)
     lines = sum(map(len, parts.values()))
@@ -435,7 +435,7 @@ def _is_table(parts: Mapping[_Slot, Sequence[Line]]) -> bool:
 def _has_coarse_cell(first: Mapping[_Slot, _Slot], parts: Mapping[_Slot, Sequence[Line]]) -> bool:
     """Whether a cell over several rows has a line for each of them: no rule parts these.
 
-    The name of a column beside groups of columns is over two rows, and has some lines more than these.
+    The name of a column next to groups of columns spans two rows, and has some lines more than these.
     """
     rows = {row for row, _ in parts}
     spans = Counter(

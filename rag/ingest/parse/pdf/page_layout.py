@@ -375,10 +375,10 @@ def joined_row(row: Row, uprights: Sequence[Box] = (), level: Sequence[Box] = ()
         last = joined[-1]
         gap = last.box.left - line.box.right if backwards else line.box.left - last.box.right
         reach = _MARK_GAP if _is_list_mark(last, line, row) else _NEAR
-        # A word cut by a hyphen goes on in the line below: what stands beside it is of another column.
+        # A word cut by a hyphen goes on in the line below: what stands right of it is another column.
         is_near = gap <= reach * max(last.size, line.size) and not last.text.endswith(HYPHEN)
         if is_near and not line.table and not _are_cells(last.box, line.box, uprights, level):
-            largest = max(last, line, key=lambda part: len(part.text))  # its looks are those of the line
+            largest = max(last, line, key=lambda part: len(part.text))  # its looks count for the line
             joined[-1] = largest._replace(
                 text=f"{last.text} {line.text}",
                 box=last.box.around(line.box),

@@ -218,5 +218,5 @@ def _continues(table: PagePart, following: PagePart) -> bool:
     header, body, first = table.rows[0], table.rows[1:], following.rows[0]
     if len(header) != len(first) or are_numbers(header) or first == header:
         return False
-    # A first row that is no record, where the others are, is the header of another table.
+    # A first row of names, where the other rows are records, is the header of another table.
     return are_numbers(first) == (2 * sum(map(are_numbers, body)) > len(body))

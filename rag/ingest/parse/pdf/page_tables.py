@@ -25,7 +25,7 @@ _SENTENCE = 20  # characters of a cell that may be a part of a sentence
 EDGE = 1.0  # points: the cells of a column begin or end so near to each other
 _ELSEWHERE = 3.0  # times the largest distance of two rows: further below stands no row of the table
 _ABOVE = 1.5  # times the distance of the next two rows: how far above a table another row stands
-_TOGETHER = 1.15  # times the least distance of two lines of a table: those of one row are no further apart
+_TOGETHER = 1.15  # times the least distance of two lines of a table: lines of one row are no further apart
 _NEAR = 3.0  # times the size of the letters: how far from a drawn table its rows without rules stand
 _AS_FAR = 0.95  # times the usual distance of two rows: nearer lines are of one cell
 _SIGNS, _SIGN_GAP = "$£", 0.4  # before their number; times the size of the letters: more than a space
@@ -400,7 +400,7 @@ def _is_border(start: float, right: float, left: float, column: Box, following: 
 
 
 def _without_sign(cell: Line) -> Iterator[Line]:
-    """A cell before others: a dollar that stands apart from a number is that of the next number."""
+    """A cell before others: a dollar that stands apart from a number belongs to the next number."""
     texts = _TEXTS.findall(cell.text)
     if len(texts) == len(cell.words) > 1 and texts[-1] in _SIGNS and is_number(texts[-2].strip()):
         (_, right), (left, _) = cell.words[-2:]

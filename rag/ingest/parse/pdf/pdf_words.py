@@ -29,7 +29,7 @@ from rag.ingest.parse.pdf.struck_text import RULE_WIDTH, STRUCK, strokes_of, str
 from rag.ingest.parse.pdf.text_page import HYPHEN, QUARTERS, Box, Pdfium, TextPage, Word, as_read, box_around
 from rag.ingest.parse.typefaces import as_script, with_scripts
 
-SEAM = "\u2060"  # between two words that touch without a space, as those of two cells may
+SEAM = "\u2060"  # between two words that touch without a space, as the words of two cells may
 
 _WIDE = 0.9  # times the height of a line: a wider gap parts two columns or two cells
 _BACK = 0.5  # the same: how far a word may begin before the end of the one before it

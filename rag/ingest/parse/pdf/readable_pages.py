@@ -355,7 +355,7 @@ def _annotation(pdfium: Pdfium, form: Pdfium, drawn: Pdfium, box: Box) -> Iterat
         case pdfium.FPDF_ANNOT_WIDGET if form:
             yield from _field(pdfium, form.raw, drawn, box)
         case pdfium.FPDF_ANNOT_WIDGET | pdfium.FPDF_ANNOT_FREETEXT | pdfium.FPDF_ANNOT_LINK:
-            return  # the words of free text are drawn, those of links are for programs
+            return  # the words of free text are drawn, and the words of links are for programs
         case pdfium.FPDF_ANNOT_POPUP:
             return  # shows the comment of another one
         case pdfium.FPDF_ANNOT_STRIKEOUT:

@@ -48,7 +48,7 @@ _NUMERALS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 
 
 def without_line_numbers(sheets: Sequence[PageLines]) -> list[PageLines]:
-    """The pages without the numbers of their lines, which begin anew on each page, as in court papers."""
+    """The pages without the numbers of their lines, which start again on each page, as in court papers."""
     columns = [_line_numbers(sheet) for sheet in sheets]
     pages = Counter(map(len, columns))
     # A table may count its rows from 1 on one page; numbers of lines end with the same one on several.
@@ -59,7 +59,7 @@ def without_line_numbers(sheets: Sequence[PageLines]) -> list[PageLines]:
 
 
 def _line_numbers(sheet: PageLines) -> list[Line]:
-    """A column of the numbers from 1 in even distances, without rules or cells beside them; else none."""
+    """A column of the numbers from 1 in even distances, without rules or cells next to them; else none."""
     numbers = sorted((line for line in sheet.lines if line.text.isdecimal()), key=lambda line: line.box.top)
     columns = defaultdict[tuple[str, int], list[Line]](list)
     for line in numbers:
@@ -87,7 +87,7 @@ class PageBody(NamedTuple):
 class _Edge(NamedTuple):
     """A row at the edge of a page: what may be a page number in it, and its lines without that.
 
-    In large letters, or beside such ones, it is a heading where it first stands, but not at a page's foot.
+    In large letters, or next to a large row, it is a heading where it first stands, but not at a page's foot.
     """
 
     page: int
@@ -97,7 +97,7 @@ class _Edge(NamedTuple):
     number: str
     words: Row
     outer: str = ""
-    """The words of rows further out beside a large one: below another caption, it isn't the same."""
+    """The words of rows further out than a large one: below another caption, it isn't the same."""
 
     @property
     def height(self) -> int:
@@ -216,7 +216,7 @@ def _is_of_table(row: Row, inner: Row) -> bool:
 
 
 def _running_edges(edges: Sequence[_Edge]) -> Iterator[list[_Edge]]:
-    """The headers and footers, each with those of other pages that are equal but for the page number."""
+    """The headers and footers, each with its repeats on other pages, which differ in page numbers only."""
     by_count, by_text = defaultdict[object, list[_Edge]](list), defaultdict[object, list[_Edge]](list)
     for edge in edges:
         for text, first in _numberings(edge):

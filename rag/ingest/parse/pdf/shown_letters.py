@@ -33,7 +33,7 @@ _DOTTED = str.maketrans("ıȷ", "ij")  # letters that an accent gives their dot
 _MOST = 1_000  # accents of a page
 _REACH = 200  # characters between an accent and its letter
 _ALIKE = 0.6  # times the height of the other: an accent, and its letter
-_MOST_OBJECTS = 20_000  # of a page: forms after so many of them aren't looked into
+_MOST_OBJECTS = 20_000  # of a page: forms after these aren't looked into
 _VISIBLE, _PRIVATE = re.compile(r"\S"), re.compile("[\ue000-\uf8ff]")
 _SPACE = 0.12  # times the height of a line: a gap between two words
 
@@ -124,7 +124,7 @@ def _space_between(page: TextPage, before: int, behind: int) -> str:
 
 # Superscripts, and words that are scripts of the word before them.
 
-_SMALL, _LEAST = 0.9, 0.5  # times the size of their base: letters of a script; less is text beside an initial
+_SMALL, _LEAST = 0.9, 0.5  # times the size of their base: letters of a script; less is next to an initial
 _RAISED = 0.2  # times the size of its base: how far the foot of a superscript is above the line at least
 _TOUCHING = 0.1  # times the height of a line: the most between a word and its script
 _SHARED = 0.25  # times the height of the lower of two words: what a script has in common with its base
@@ -188,7 +188,7 @@ def parted_by_script(page: TextPage, before: Word, word: Word, quarter: int) -> 
 
 
 def as_one(page: TextPage, before: Word, word: Word, quarter: int) -> Word:
-    """Two words as one, the second of which is marked if it is a superscript of the first one."""
+    """Two words as one; the second is marked if it is a superscript of the first."""
     raised = is_script(page, word.at, before.at) and is_raised(page, word.at, before.at, quarter)
     return Word(before.text + as_script(word.text, raised), before.box.around(word.box), before.at)
 

@@ -1,7 +1,7 @@
 """Which letters of a PDF page are struck out by the strokes on it, and which strokes rule something.
 
 A stroke strikes letters out if it runs through the middle of most letters between its ends, and is as wide as
-they are. Such strokes are no rules.
+they are. Such strokes don't count as rules.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Box(NamedTuple):
         return (self.left + self.right) / 2
 
     def gap(self, box: Box) -> float:
-        """How far a box stands beside this one; below 0 if one is above the other."""
+        """The horizontal distance of a box from this one; below 0 if one is above the other."""
         return max(box.left - self.right, self.left - box.right)
 
     def around(self, box: Box) -> Box:
@@ -148,7 +148,7 @@ class TextPage:
         self._places: list[int] = [*range(len(self.text))]
 
     def show(self, shown: Sequence[str]) -> None:
-        """Take other characters in place of those of its text, none or more for each."""
+        """Replace each character of its text by others, none or more."""
         self._places = [self._places[at] for at, characters in enumerate(shown) for _ in characters]
         self.text = "".join(shown)
 
