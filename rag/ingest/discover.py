@@ -183,7 +183,7 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
     for requested in paths:
         path = _resolved_path(requested)
         if path:
-            discovery.links += ((path, named) for named in _names_by_links(requested))
+            discovery.links += ((path, link) for link in _names_by_links(requested))
         if path and path.is_dir():
             is_named_already = any(path.is_relative_to(folder) for folder in discovery.folders)
             discovery.folders.append(path)

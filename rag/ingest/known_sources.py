@@ -109,8 +109,8 @@ def name_below_outermost_folder(discovery: Discovery, stored: Mapping[str, Known
             continue
         folder = file.path.parents[file.name.count("/")]
         if folder not in above:
-            known = uri if uri in stored else _first_below(prefix_of(folder), in_order())
-            above[folder] = _path_above(folder, stored[known]) if known else ""
+            source_uri = uri if uri in stored else _first_below(prefix_of(folder), in_order())
+            above[folder] = _path_above(folder, stored[source_uri]) if source_uri else ""
         if above[folder]:
             discovery.files[uri] = replace(file, name=above[folder] + file.name)
 

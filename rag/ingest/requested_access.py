@@ -225,12 +225,12 @@ def covered_rules(rules: Sequence[AccessRule]) -> dict[str, str]:
     return notes
 
 
-def _covers(pattern: str, other: str) -> bool:
+def _covers(pattern: str, covered: str) -> bool:
     """Whether a pattern matches all that another matches, judged by examples.
 
     Example: "*" covers "hr/*", and "hr/*" covers "hr/pay/*"; "*.md" doesn't cover "hr/*".
     """
-    examples = (other.replace("*", text).replace("?", "q") for text in ("x", "any/file.any"))
+    examples = (covered.replace("*", text).replace("?", "q") for text in ("x", "any/file.any"))
     return all(_matches(Path("/any", example), pattern) for example in examples)
 
 

@@ -210,8 +210,8 @@ def _is_figure(cell: str) -> bool:
 
 def are_units(row: Sequence[str]) -> bool:
     """Whether a row has the units of columns: "s", "N/mm²", "(°C)"."""
-    named = [cell for cell in row if cell not in _NO_UNIT]
-    return bool(named) and all(len(cell) <= _MAX_UNIT and _UNITS.fullmatch(cell) for cell in named)
+    units = [cell for cell in row if cell not in _NO_UNIT]
+    return bool(units) and all(len(cell) <= _MAX_UNIT and _UNITS.fullmatch(cell) for cell in units)
 
 
 def with_units(names: Sequence[str], row: Sequence[str], below: Sequence[Sequence[str]]) -> list[str] | None:
@@ -255,9 +255,9 @@ def grouped(groups: Sequence[str], names: Sequence[str]) -> list[str] | None:
     if not _are_groups(groups, names):
         return None
     if not any(group and group == following for group, following in pairwise(groups)):
-        own = 0 if names[0] else 1  # the first column has a name of its own
-        spread: Iterable[str] = accumulate(groups[own:], lambda current, group: group or current)
-        groups = [*groups[:own], *spread]
+        first = 0 if names[0] else 1  # the first column has a name of its own
+        spread: Iterable[str] = accumulate(groups[first:], lambda current, group: group or current)
+        groups = [*groups[:first], *spread]
     return [
         group if name in {"", group} else f"{group} {name}".strip()
         for group, name in zip(groups, names, strict=True)
@@ -325,14 +325,14 @@ def head_of_row(passed: str, row: str, inherited: str, headings: Collection[str]
     `inherited` is the head at the beginning of the passage; the `headings` above that aren't captions.
     """
     *parts, block = _parts(passed)
-    header, _, rest = block.partition("\n")
-    rule = TABLE_RULE.match(rest) if header.startswith("|") else None
+    header, _, following = block.partition("\n")
+    rule = TABLE_RULE.match(following) if header.startswith("|") else None
     if not parts and inherited and not rule:
         return inherited
     above = _above(parts, inherited, headings)
     if not rule:
         return " ".join(caption_lines(above))
-    head = table_head(above, header, [*rest[rule.end() :].splitlines(), row])
+    head = table_head(above, header, [*following[rule.end() :].splitlines(), row])
     captions = (inherited,) if not parts and inherited else head.captions
     return " ".join((*captions, head.header))
 

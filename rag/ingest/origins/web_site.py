@@ -404,8 +404,8 @@ class Visitor:
             reply = await self.client.get(url, headers, max_bytes=max_bytes)
             self.fetched += 1
             self.received += len(reply.body)
-            asked = seconds_asked(reply.headers.get("retry-after", "")) or 0.0
-            wait = max(asked, self.delay * 2**attempt)
+            server_wait = seconds_asked(reply.headers.get("retry-after", "")) or 0.0
+            wait = max(server_wait, self.delay * 2**attempt)
             if reply.status not in RETRIED or attempt == ATTEMPTS or wait > LONGEST_WAIT:
                 break
             await anyio.sleep(wait)

@@ -493,8 +493,8 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
     telling = words if len(words) * _FEW_WORDS < len(sample) else sample
     ranked = _confidences(telling)
     if max(ranked.values(), default=0) < _LOW:
-        few = telling[:_FEW_BYTES]
-        readings = {codec: few.decode(codec, "ignore") for codec in (*ranked, *_RUSSIAN)}
+        beginning = telling[:_FEW_BYTES]
+        readings = {codec: beginning.decode(codec, "ignore") for codec in (*ranked, *_RUSSIAN)}
         for codec, reading in readings.items():
             if sum(map(str.isupper, reading)) > sum(map(str.islower, reading)):  # it knows little of capitals
                 lowered = _confidences(reading.lower().encode(codec, "ignore"))

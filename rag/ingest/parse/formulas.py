@@ -149,9 +149,9 @@ def _omml_inside(part: Element) -> str:
 
 def _omml(part: Element) -> str:  # noqa: PLR0911 a table
     if part.tag in _WRITTEN_OMML:
-        names, written = _WRITTEN_OMML[part.tag]
+        names, as_text = _WRITTEN_OMML[part.tag]
         inside = (child(part, name) for name in names)
-        return written(part, *(_omml_inside(inner) if inner is not None else "" for inner in inside))
+        return as_text(part, *(_omml_inside(inner) if inner is not None else "" for inner in inside))
     match part.tag:
         case "t":
             return (part.text or "").replace(_APPLIED, " ")

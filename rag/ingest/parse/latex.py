@@ -133,8 +133,8 @@ def parse(text: str, name: str) -> Document:
     whole, blocks = document_parts.compose(
         reader.parts(with_quantities(_with_theorems(_with_steps(body), text)))
     )
-    written = reader.plain(stated.date)
-    day = document_parts.date(written)
+    stated_date = reader.plain(stated.date)
+    day = document_parts.date(stated_date)
     keywords = _KEYWORDS.search(text)
     return Document(
         text=whole,
@@ -144,7 +144,7 @@ def parse(text: str, name: str) -> Document:
         date=day,
         metadata=document_parts.facts(
             author=[author.strip() for name in stated.authors for author in reader.plain(name).split(";")],
-            date="" if day else written,
+            date="" if day else stated_date,
             keywords=reader.plain(keywords[1]) if keywords else "",
         ),
         remarks=(*unread_files(included), *reader.remarks()),
@@ -176,10 +176,10 @@ def _with_environments(
 
 def _with_theorems(body: str, text: str) -> str:
     """The body of a file with theorems and the like by name, as people see them: "Theorem (Pythagoras): "."""
-    own = dict(_NEW_THEOREM.findall(text))
+    defined = dict(_NEW_THEOREM.findall(text))
 
     def named(begin: re.Match[str]) -> str:
-        name = own.get(begin[1]) or (begin[1].capitalize() if begin[1] in _THEOREMS else "")
+        name = defined.get(begin[1]) or (begin[1].capitalize() if begin[1] in _THEOREMS else "")
         title = f" ({begin[2]})" if begin[2] else ""
         return f"\n\n{name}{title}: " if name else begin[0]
 

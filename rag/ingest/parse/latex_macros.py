@@ -282,11 +282,11 @@ def _quantity(match: re.Match[str]) -> str:
         return f"{first} to {second} {unit_of(third)}".strip()
     if match["one"]:
         return f"{first} {unit_of(second)}".strip() + (f"{{{third}}}" if third else "")
-    rest = "".join(f"{{{group}}}" for group in (second, third) if group)
+    groups_behind = "".join(f"{{{group}}}" for group in (second, third) if group)
     if match["angle"]:
         marks = zip(first.split(";"), "°′″", strict=False)
-        return "".join(f"{number}{mark}" for number, mark in marks if number.strip()) + rest
-    return unit_of(first) + rest
+        return "".join(f"{number}{mark}" for number, mark in marks if number.strip()) + groups_behind
+    return unit_of(first) + groups_behind
 
 
 def unit_of(text: str) -> str:

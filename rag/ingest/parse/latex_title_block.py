@@ -51,14 +51,14 @@ def statements(text: str) -> Statements:
 
 def with_title_block(preamble: str, body: str) -> str:
     r"""The body of a file with the title block that \maketitle prints, without the commands that state it."""
-    place = _MAKETITLE.search(body)
-    if not place:
+    command = _MAKETITLE.search(body)
+    if not command:
         return body
-    in_body = [*_STATED.finditer(body, 0, place.start())]
-    start = in_body[0].start() if in_body else place.start()  # an abstract may precede \maketitle
+    in_body = [*_STATED.finditer(body, 0, command.start())]
+    start = in_body[0].start() if in_body else command.start()  # an abstract may precede \maketitle
     block = _title_block([*_STATED.finditer(preamble), *in_body])
-    below = _STATED.sub("", body[start : place.start()])
-    return "\n\n".join((body[:start], block, below, body[place.end() :]))
+    below = _STATED.sub("", body[start : command.start()])
+    return "\n\n".join((body[:start], block, below, body[command.end() :]))
 
 
 def _title_block(stated: Iterable[re.Match[str]]) -> str:

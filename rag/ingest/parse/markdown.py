@@ -356,10 +356,10 @@ def _opened(tag: re.Match[str], opened: list[_Component]) -> str:
     if not _is_inline(tag):
         heading = f"**{label}**{facts}" if label else ""
         return "".join(f"\n\n{part}\n\n" for part in (heading, *texts) if part)
-    shown = ", ".join(filter(None, [label + facts, *texts]))
-    if tag["alone"] or not shown:
-        return shown
-    component.behind = f" ({shown})"
+    words = ", ".join(filter(None, [label + facts, *texts]))
+    if tag["alone"] or not words:
+        return words
+    component.behind = f" ({words})"
     return ""
 
 

@@ -95,8 +95,8 @@ def _sheet(pixels: Any, scale: float) -> PageLines:  # noqa: ANN401 see above
 def _with_usual_heights(lines: list[Line]) -> list[Line]:
     """The lines with the usual height unless theirs clearly differs: boxes fit their letters tightly."""
     usual = median(line.box.height for line in lines) if lines else 0.0
-    least, most = usual / _SAME, usual * _SAME
-    return [_with_height(line, usual) if least < line.box.height < most else line for line in lines]
+    lowest, highest = usual / _SAME, usual * _SAME
+    return [_with_height(line, usual) if lowest < line.box.height < highest else line for line in lines]
 
 
 def _with_height(line: Line, height: float) -> Line:

@@ -174,19 +174,19 @@ def parse_rst(text: str, name: str) -> Document:
 
 def _without_comments(lines: Sequence[str]) -> tuple[list[str], int]:
     """The lines without comments, and how many these are. Only one with text takes what is indented below."""
-    kept: list[str] = []
+    text_lines: list[str] = []
     at = count = 0
     while at < len(lines):
         if not _RST_COMMENT.match(lines[at]):
-            kept.append(lines[at])
+            text_lines.append(lines[at])
             at += 1
             continue
         is_alone = lines[at].strip() == ".." and not "".join(lines[at + 1 : at + 2]).strip()
         end = at + 1 if is_alone else _rst_end(lines, at, partial(_is_inside, lines))
         count += not is_alone
-        kept += [""] if end < len(lines) else []
+        text_lines += [""] if end < len(lines) else []
         at = end
-    return kept, count
+    return text_lines, count
 
 
 def _with_replacements(lines: list[str]) -> list[str]:

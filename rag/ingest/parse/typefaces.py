@@ -113,8 +113,8 @@ def _written(match: re.Match[str]) -> str:
     if _ONE_WORD.search(word) and not (behind.isdigit() if mark == SUB else goes_on):
         return script
     sign = "^" if mark == SUP else "_"
-    written = body if _SIMPLE.fullmatch(words) and not goes_on else f"({body})"
-    return script.replace(body, f"{sign}{written}", 1)
+    typed = body if _SIMPLE.fullmatch(words) and not goes_on else f"({body})"
+    return script.replace(body, f"{sign}{typed}", 1)
 
 
 def _is_apart(mark: str, before: str, behind: str) -> bool:

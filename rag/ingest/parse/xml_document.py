@@ -186,10 +186,10 @@ def _text_of(element: Element) -> str:
     Text that is only wrapped and indented with the elements around it is one line.
     """
     text = clean("".join(element.itertext())).strip("\n").rstrip()
-    first, _, rest = text.partition("\n")
-    lines = rest if first == first.lstrip() else text
+    first, _, following = text.partition("\n")
+    lines = following if first == first.lstrip() else text
     is_written_so = dedent(lines) == lines or any(line[:1].isspace() for line in dedent(lines).split("\n"))
-    return text if rest and is_written_so else words(element)
+    return text if following and is_written_so else words(element)
 
 
 _TITLES = ("article-title", "book-title", "title", "refname")

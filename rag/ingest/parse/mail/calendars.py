@@ -153,8 +153,8 @@ def _entries(text: str) -> Iterator[_Entry]:
             parameters = _parameters(match["parameters"])
             if _QUOTED_PRINTABLE.search(match["parameters"]):
                 parts = [value]
-                while parts[-1].endswith("=") and (rest := next(lines, None)) is not None:
-                    parts.append(rest.strip())
+                while parts[-1].endswith("=") and (following := next(lines, None)) is not None:
+                    parts.append(following.strip())
                 octets = quopri.decodestring("\n".join(parts).encode("utf-8", "replace"))
                 value = decode_part(octets, parameters.get("CHARSET", "utf-8")).text.replace("\r\n", "\n")
             yield _Entry(*open_[-1], name, parameters, value)
@@ -229,8 +229,8 @@ def _person(entries: Sequence[_Entry]) -> dict[str, str]:
     person = {label: "; ".join(values) for label, values in lines.items()}
     names = [_unescaped(entry.value).split(";") for entry in entries if _property(entry) == "N"]
     if names and "Name" not in person:  # version 2.1 allows cards without a whole name
-        family, given, middle, prefix, suffix = [*names[0], *4 * [""]][:5]
-        name = one_line(f"{prefix} {given} {middle} {family} {suffix}")
+        family, first, middle, prefix, suffix = [*names[0], *4 * [""]][:5]
+        name = one_line(f"{prefix} {first} {middle} {family} {suffix}")
         person = {"Name": name, **person} if name else person
     return person
 

@@ -156,8 +156,8 @@ def styles_of(roots: Iterable[Element]) -> dict[str, Style]:
 
 
 def _list_level(level: Element) -> tuple[int, ListLevel]:
-    at, shown = whole_number(level.get("level", "1"), 1), whole_number(level.get("display-levels", "1"), 1)
-    numbers = ".".join(f"%{above}%" for above in range(max(at - shown, 0) + 1, at + 1))
+    at, depth = whole_number(level.get("level", "1"), 1), whole_number(level.get("display-levels", "1"), 1)
+    numbers = ".".join(f"%{above}%" for above in range(max(at - depth, 0) + 1, at + 1))
     form = level.get("num-prefix", "") + numbers + level.get("num-suffix", "")
     start = whole_number(level.get("start-value", "1"), 1)
     return at, ListLevel(level.get("num-format", ""), level.get("num-list-format") or form, start)

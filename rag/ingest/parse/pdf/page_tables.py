@@ -285,9 +285,9 @@ def _blocks(texts: Sequence[list[str]], pitches: Sequence[float]) -> list[list[l
     no number below or above a number. So a cell may begin above its neighbours, and end below them.
     """
     blocks = [[texts[0]]]
-    most = _TOGETHER * min(pitches, default=0.0)
+    farthest = _TOGETHER * min(pitches, default=0.0)
     for text, pitch in zip(texts[1:], pitches, strict=True):
-        if 0 < pitch <= most:  # a cell may begin above its row's first one, and end below it
+        if 0 < pitch <= farthest:  # a cell may begin above its row's first one, and end below it
             blocks[-1].append(text)
         else:
             blocks.append([text])

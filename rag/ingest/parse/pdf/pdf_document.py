@@ -170,13 +170,13 @@ def text_of_pages(pages: Sequence[Sequence[PagePart]]) -> tuple[str, list[Block]
             pieces.append(GAP)
             at += len(GAP)
         starts.append(at)
-        for place, part in enumerate(parts):
+        for index, part in enumerate(parts):
             level, text = next(levels), _readable(part, join)
             if not text:
                 continue
             kind: BlockKind = "heading" if level else "paragraph"
             kind = "table" if part.is_table else "code" if part.is_code else kind
-            gap = GAP if place else ""
+            gap = GAP if index else ""
             start = at + len(gap)
             at = start + len(text)
             blocks.append(Block(kind, start, at, level, title_line(text) if level else ""))

@@ -75,18 +75,18 @@ def _fonts_on(page: Pdfium) -> Iterator[str]:
 
 def _show_accents(page: TextPage) -> None:
     box_at = cache(page.box_at)  # accents have their letters in common that may be theirs
-    shown = [*page.text]
+    characters = [*page.text]
     for match in islice(_ACCENT.finditer(page.text), _MOST):
         letter = _letter_at(page, match.start(), box_at)
         if letter is not None:
             # LaTeX sets an accent over an i without its dot.
-            accented = shown[letter].translate(_DOTTED) + _ACCENTS[match[0]]
-            shown[letter], shown[match.start()] = unicodedata.normalize("NFC", accented), ""
+            accented = characters[letter].translate(_DOTTED) + _ACCENTS[match[0]]
+            characters[letter], characters[match.start()] = unicodedata.normalize("NFC", accented), ""
     for run in _RUN.finditer(page.text):
-        if not "".join(shown[run.start() : run.end()]).strip(" "):  # pdfium puts spaces around an accent
-            shown[run.start() : run.end()] = [""] * len(run[0])
-            shown[run.start()] = _space_between(page, run.start() - 1, run.end())
-    page.show(shown)
+        if not "".join(characters[run.start() : run.end()]).strip(" "):  # pdfium puts spaces around an accent
+            characters[run.start() : run.end()] = [""] * len(run[0])
+            characters[run.start()] = _space_between(page, run.start() - 1, run.end())
+    page.show(characters)
 
 
 def _letter_at(page: TextPage, at: int, box_at: Callable[[int], Box | None]) -> int | None:
@@ -94,13 +94,13 @@ def _letter_at(page: TextPage, at: int, box_at: Callable[[int], Box | None]) -> 
     quarter = page.quarter_at(at)
     if not (box := box_at(at)) or not (accent := as_read(box, quarter)).height:
         return None
-    for place in _places_around(at, len(page.text)):
-        if not page.text[place].isalpha() or page.text[place] in _ACCENTS or not (box := box_at(place)):
+    for near in _places_around(at, len(page.text)):
+        if not page.text[near].isalpha() or page.text[near] in _ACCENTS or not (box := box_at(near)):
             continue
         letter = as_read(box, quarter)
         is_level = letter.is_level_with(accent) and _ALIKE < letter.height / accent.height < 1 / _ALIKE
         if is_level and letter.left <= accent.across <= letter.right:
-            return place
+            return near
     return None
 
 

@@ -147,10 +147,10 @@ class TextPage:
         self._characters = self.text
         self._places: list[int] = [*range(len(self.text))]
 
-    def show(self, shown: Sequence[str]) -> None:
+    def show(self, replacements: Sequence[str]) -> None:
         """Replace each character of its text by others, none or more."""
-        self._places = [self._places[at] for at, characters in enumerate(shown) for _ in characters]
-        self.text = "".join(shown)
+        self._places = [self._places[at] for at, characters in enumerate(replacements) for _ in characters]
+        self.text = "".join(replacements)
 
     def box_at(self, at: int) -> Box | None:
         """The box of a character, if it has one."""
