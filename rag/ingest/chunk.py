@@ -178,6 +178,7 @@ class _Cutter:
         """The chunks of a document whose sections share chunks: pieces, joined while they fit."""
         sections = [*_sections(document.blocks)]
         starts = [(section.headings or section.body)[0].start for section in sections]
+        # The least room that a title and headings may leave: pieces are cut before their headings are known.
         least = _Frame("", self.limit - self.limit // CONTEXT_SHARE - self._overlap)
 
         def begun(start: int) -> tuple[_Frame, tuple[Block, ...]]:
@@ -224,6 +225,7 @@ class _Cutter:
         """The chunks of a section: its headings are text of the first, and context of the others."""
         outer, inner = self._frame(section.above()), self._frame(section.path)
         for number, span in enumerate(self._joined_pieces(section, outer, inner)):
+            # The first chunk has the headings of its section as text, and needs only those above as context.
             frame = self._with_header(inner if number else outer, span.start)
             yield _Chunk(span, self.measure.units(*span), frame, *2 * (section.path,))
 
@@ -247,7 +249,7 @@ class _Cutter:
 
         An introduction to questions stays apart, because an answer is cited by its question.
         """
-        if self._is_row(chunk.span.start) or self._is_row(following.span.start):
+        if self._is_row(chunk.span.start) or self._is_row(following.span.start):  # each row is a passage
             return False
         if chunk.path == following.path == chunk.ends_in:
             small = min(chunk.units, following.units) < MIN_TOKENS
@@ -263,7 +265,7 @@ class _Cutter:
     def _joined_pieces(self, section: _Section, first: _Frame, later: _Frame) -> list[Span]:
         """The pieces of a section, joined while they fit."""
         filled: list[Span] = []
-        least = min(first, later, key=lambda frame: frame.room)
+        least = min(first, later, key=lambda frame: frame.room)  # a piece may come into either
         for piece in self._with_captions(self._pieces(section, least), least.room):
             start = filled[-1].start if filled else piece.start
             frame = self._with_header(first if len(filled) == 1 else later, start)
@@ -302,7 +304,7 @@ class _Cutter:
         if section.headings and section.body:
             start, body = blocks[0].start, section.body[0]
             heading_tokens, room = self.measure.size(start, body.start), self._room(frame, body)
-            if heading_tokens <= room // 2:
+            if heading_tokens <= room // 2:  # else hardly any text would stand with them
                 first, *later_spans = self._cut(body, room - heading_tokens)
                 yield from (Span(start, first.end), *later_spans)
                 blocks = section.body[1:]
@@ -361,13 +363,14 @@ class _Cutter:
         if not self.chunking.headers:
             return _Frame("", self.limit - self._overlap)
         names = [self.title, *(heading.title for heading in headings if heading.title)]
+        # The title is mostly the first heading, and would be embedded twice.
         if len(names) > 1 and names[0].casefold() == names[1].casefold():
             del names[1]
         names[0] += f" ({self.other_names})" if self.other_names else ""
         token_limit = self.limit // CONTEXT_SHARE
         del names[1:-token_limit]  # each takes a token at least, so more names can't fit
         while (tokens := self.measure.taken(" > ".join(names))) > token_limit:
-            del names[1 if len(names) > 1 else 0]
+            del names[1 if len(names) > 1 else 0]  # the outermost heading says least
         return _Frame(" > ".join(names), self.limit - tokens - self._overlap)
 
 

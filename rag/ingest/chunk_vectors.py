@@ -170,7 +170,7 @@ async def _scale_of_endpoint(
     if stored and not 0 < stored.passages < LARGE:
         return stored
     sources, vectors = await tables.sample(SAMPLE)
-    if stored and len(sources) < GROWTH * stored.passages:
+    if stored and len(sources) < GROWTH * stored.passages:  # so few more would hardly change it
         return stored
     unrelated = unrelated_cosine(sources, vectors)
     if unrelated is None:

@@ -85,7 +85,7 @@ def language_of(text: str, stated: str = "") -> str:
     if not stated:
         return detected
     stated_label = _SAME.get(primary(stated), primary(stated))
-    is_label = stated_label in _labels()
+    is_label = stated_label in _labels()  # others can't be checked, and are believed
     if (
         not stretches
         or not is_label
@@ -137,7 +137,7 @@ def _probabilities(words: str) -> Mapping[str, float]:
     py3langid 0.4 does; that release itself takes 2 s and 88 MB to load.
     """
     identifier = _identifier()
-    text = words.lower() if words.isupper() else words
+    text = words.lower() if words.isupper() else words  # the classifier hardly knows capitals
     features = identifier.instance2fv(text, datatype="float32")
     present = features.nonzero()[0]  # a product with all 7,480 features takes 30 times as long
     scores: npt.NDArray[np.float32] = features[present] @ identifier.nb_ptc[present] + identifier.nb_pc

@@ -100,7 +100,7 @@ async def rebuild(  # noqa: PLR0913 as for an ingestion
             another call for the same build goes on.
     """
     data, tenant, name = writer.data, writer.collection.tenant, writer.collection.name
-    await redefine(writer, coming=coming)
+    await redefine(writer, coming=coming)  # first of all: another call finds it, and goes on
     await collection_tables.drop_others(data, writer.collection)
     rebuilt = await _complete(writer, coming, embedder, chunking, progress)
     if not await approved():
@@ -128,6 +128,7 @@ async def _complete(
     run = _Rebuild(writer, target, embedder, (*coming.chunking, chunking), tokens, access)
     rows = {row["id"]: row for row in await writer.source_rows()}
     target_rows = await target.rows()
+    # Sources may have been removed since an attempt that was interrupted.
     await target.remove([id_ for id_ in await target.ids() if id_ not in rows])
     stay = {
         id_: row

@@ -94,6 +94,7 @@ class Measure:
         """Whether the size is at most `room`, and the tokens fit into the window unless it is foreign."""
         if end - start > CHARACTERS_PER_TOKEN * room or self.units(start, end) > room:
             return False
+        # The window needn't limit text that the embedder can't read anyway.
         if self._units is self._starts or self._is_foreign(start, end):
             return True
         return self.tokens(start, end) <= room + self._reading.slack
@@ -152,6 +153,7 @@ def _windows(text: str) -> Iterator[Span]:
     while start < len(text):
         end = start + WINDOW
         if end < len(text):
+            # Half a word has other tokens than the whole: a window ends with a line or a word if it can.
             end = max(text.rfind("\n", start, end), text.rfind(" ", start, end)) + 1 or end
         yield Span(start, end)
         start = end
@@ -304,9 +306,10 @@ def tables_of(document: Document) -> list[Table]:
             tables += _inner(text, part)
         if part.kind == "table" and (table := _table(text, part)):
             table = _with_caption(text, table, above, parts[number + 1] if number + 1 in below else None)
-            if tables and _continues(table, tables[-1]):
+            if tables and _continues(table, tables[-1]):  # on the next page, it has no caption of its own
                 table = table._replace(captions=table.captions or tables[-1].captions)
             tables.append(table)
+        # Only the last ones: of a long run of short lines, all would be copied for each of them.
         above = [*above[-table_heads.CAPTION_PARTS :], part] if number not in below and lines[number] else []
     return [table for table in tables if table.header or table.captions]
 

@@ -143,6 +143,7 @@ class Edited:
             gap = Span(gap.start, max(min(gap.end, after.start), gap.start))
         between = self.text[slice(*gap)]
         start = gap.start + len(between) - len(between.lstrip())
+        # Without a neighbour that stands, nothing tells what came in its place.
         if not between.strip() or (len(self.former) > 1 and gap == Span(0, len(self.text))):
             return "gone", Span(gap.start, gap.start)
         return "changed", Span(start, start + len(between.strip()))
