@@ -104,7 +104,7 @@ class Outcomes:
         about_vectors = [f"{lacking} of {chunks} chunks without a vector"] if lacking else []
         reason = "; ".join([*self._remarks[uri], *remarks, *about_vectors])
         flags, masked = self._flags.get(uri, ()), self._masked.get(uri, {})
-        if "#" in uri:
+        if "#" in uri:  # the next run opens their container again unless all are stored
             self.parts[uri] = source.digest
         path, language = path_of(uri), source.metadata.get(LANGUAGE, "")
         result = (path, kind, reason, source.id, chunks, access, lacking, flags)

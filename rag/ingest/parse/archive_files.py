@@ -94,10 +94,10 @@ def _names(entries: list[zipfile.ZipInfo]) -> list[str]:
     """
     names = {at: _stated_name(entry) for at, entry in enumerate(entries)}
     raw = {at: entries[at].filename.encode("cp437") for at, name in names.items() if name is None}
-    is_dos = all(entries[at].create_system == 0 for at in raw)
+    is_dos = all(entries[at].create_system == 0 for at in raw)  # packed by DOS, or by Windows as if it were DOS
     label = "cp437" if is_dos else ""
     read = decode_part(b"\n".join(raw.values()), label).text.split("\n")
-    if len(read) != len(raw):
+    if len(read) != len(raw):  # a name may hold a line end
         read = [decode_part(name, label).text for name in raw.values()]
     names |= dict(zip(raw, read, strict=True))
     return [name or "" for name in names.values()]
@@ -122,13 +122,13 @@ def _stated_name(entry: zipfile.ZipInfo) -> str | None:
 def _zip_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
     try:
         with archive.open(entry) as file:
-            return _sized_member(entry.filename, file.read(MAX_MEMBER_BYTES + 1))
+            return _sized_member(entry.filename, file.read(MAX_MEMBER_BYTES + 1))  # whatever size it states
     except (*_DAMAGE, NotImplementedError, RuntimeError):
         return Member(entry.filename, refused="it can't be unpacked: the archive is damaged", cause="damaged")
 
 
 def _tar_members(file: _LimitedStream) -> Iterator[Member]:
-    with tarfile.open(fileobj=file, mode="r|") as archive:
+    with tarfile.open(fileobj=file, mode="r|") as archive:  # as a stream: it isn't unpacked as a whole
         for entry in archive:
             if entry.isdir():
                 continue

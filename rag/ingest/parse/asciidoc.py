@@ -111,9 +111,9 @@ class _Attributes:
         self._room = _MAX_ADDED
         self._values = dict(_BUILT_IN)
         for match in filter(None, map(_ATTRIBUTE.match, lines)):
-            self._define(match, replace=False)
+            self._define(match, replace=False)  # the title stands above the attributes that it calls for
         self.first_values = dict(self._values)
-        self._titles = _titles(lines)
+        self._titles = _titles(lines)  # a reference may come before what it leads to
         self.lines = [*self._expanded(lines)]
 
     @property
@@ -164,7 +164,7 @@ class _Attributes:
             if name not in self._values or self._room < 0:
                 self._unknown |= {match[1]: None} if note_unknown else {}
                 return match[0]
-            self._room -= len(self._values[name])
+            self._room -= len(self._values[name])  # a short file may call for a long value again and again
             return self._values[name]
 
         return _ATTRIBUTE_NAME.sub(value, text) if "{" in text else text
@@ -334,6 +334,7 @@ def _cells(lines: Sequence[str], mark: str) -> tuple[list[_Cell], int]:
         ends = [start.start() for start in starts[1:]] + [len(line)]
         above = line[: starts[0].start() if starts else None].strip()
         if cells and above:
+            # What stands before the first mark of a line still belongs to the cell of the line above.
             cells[-1] = cells[-1]._replace(text=f"{cells[-1].text} {above}")
         of_line: list[_Cell] = []
         for start, end in zip(starts, ends, strict=False):

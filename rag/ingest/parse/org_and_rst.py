@@ -81,6 +81,7 @@ def _org_parts(lines: list[str]) -> Iterator[Part]:
             end = _org_end(lines, at, ":end:")
             drawers_end = lines[end - 1].strip().casefold() == ":end:"  # else no later one ends either
             at = end if drawers_end else at
+        # Org exports neither such a heading nor anything below it.
         elif (match := _ORG_HEADING.match(line)) and match["title"].partition(" ")[0] == "COMMENT":
             at = _subtree_end(lines, at, len(match["stars"]))
         elif match:

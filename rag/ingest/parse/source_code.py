@@ -94,6 +94,7 @@ def _section(text: str, definition: Definition, level: int) -> Iterator[Block]:
     """The blocks of a definition: its first line is the heading."""
     body_start = _after_heading(text, definition.start, definition.end)
     if definition.inside:
+        # A class and its first member may share a line: the heading must end before the member.
         body_start = min(body_start, definition.inside[0].start)
     yield from block(text, "heading", definition.start, body_start, level=level, title=definition.title)
     if definition.inside:

@@ -92,7 +92,7 @@ def _days(messages: Sequence[re.Match[str]]) -> list[datetime]:
     """
     readings = {days for order in _ORDERS if (days := _days_in(messages, *order))}
     if len(readings) > 1:
-        readings = {days for days in readings if [*days] == sorted(days)}
+        readings = {days for days in readings if [*days] == sorted(days)}  # a chat runs forward in time
     return [*readings.pop()] if len(readings) == 1 else []
 
 
@@ -250,7 +250,7 @@ def _sections(cues: list[_Cue]) -> Iterator[Part]:
             yield from _section_at(start, speech)
             start, speech, speaker = cue.second, "", ""
         turn = _TURN.match(cue.text)
-        goes_on = not turn or turn["speaker"] == speaker
+        goes_on = not turn or turn["speaker"] == speaker  # else one is taken for the words of another
         between = " " if goes_on else "\n"
         words = cue.text[turn.end() :] if turn and goes_on else cue.text
         speech = f"{speech}{between}{words}".strip()
