@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
 from typing import Any, cast, get_args
@@ -325,15 +326,22 @@ async def create_collection(
     properties["tenant_is_there"] = has_tenant(settings.home, tenant)
     identity = await identity_of(settings, embedder_name)
     prepare(settings.home)
+    properties["created_at"] = began = datetime.now(UTC)
     with log_act(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
-        return await ensure_collection(settings.home, tenant, name, identity, **properties)
+        collection = await ensure_collection(settings.home, tenant, name, identity, **properties)
+        if collection.created_at != began:  # another command has made it since the check, by its own options
+            raise ConfigurationError(EXISTS.format(name))
+    return collection
+
+
+EXISTS = "The collection {!r} already exists."
 
 
 async def check_is_new(settings: Settings, name: str) -> None:
     """Raise ConfigurationError if the tenant has a collection of this name, or the name is not valid."""
     collections = await DeskReader.of(settings).collections(tenant_of(settings))
     if valid_name(name) in {collection.name for collection in collections}:
-        raise ConfigurationError(f"The collection {name!r} already exists.")
+        raise ConfigurationError(EXISTS.format(name))
 
 
 PROPERTIES = ("description", "link", "embedder_name", "chunking", "keep_days", "visibility")

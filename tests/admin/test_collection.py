@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from datetime import UTC, datetime
 from functools import partial
@@ -12,17 +13,23 @@ import anyio
 import onnx
 import pytest
 from anyio import to_thread
+from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 from rag.access.rule import valid_name
+from rag.admin import collection_changes
+from rag.admin.main import commands
 from rag.admin.sharing import UNLESS
 from rag.config.model_settings import unknown_embedder
 from rag.config.settings import Settings
-from rag.corpus import Principal
+from rag.corpus import EmbedderIdentity, Principal
+from rag.errors import ConfigurationError
 from rag.home import check_data_folder
+from rag.models.embed import open_embedder
 from rag.models.text_encoder import BUILTIN_MODEL
 from rag.search.desk import Desk as SearchDesk
 from rag.store.read.desk_reader import DeskReader
+from rag.store.write.make_collection import ensure_collection
 from tests.refusals import refusal
 
 if TYPE_CHECKING:
@@ -217,6 +224,24 @@ def test_what_can_t_be_a_collection_is_refused_and_leaves_nothing(
     assert reason in run.stderr
     assert run.stdout == ""
     assert not inside.data.exists()
+
+
+def test_a_collection_that_another_command_makes_meanwhile_is_not_called_created(
+    inside: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its visibility and policies would be those of the other command."""
+
+    async def meanwhile(settings: Settings, name: str) -> EmbedderIdentity:
+        async with open_embedder(settings.embedder_named(name), os.environ) as embedder:
+            await ensure_collection(settings.home, "default", "handbook", embedder.identity)
+            return embedder.identity
+
+    monkeypatch.setattr(collection_changes, "identity_of", meanwhile)
+    command = ["collection", "create", "handbook", "--keep-days", "30", "--data", str(inside.data)]
+    with pytest.raises(ConfigurationError, match="'handbook' already exists"):
+        CliRunner().invoke(commands, command, catch_exceptions=False)
+    (made,) = inside.json("collection", "list")["collections"]
+    assert "keep_days" not in made
 
 
 def test_a_collection_may_have_32_fields(inside: Desk) -> None:
