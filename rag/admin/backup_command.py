@@ -44,10 +44,9 @@ _FILE = click.argument("file", type=NamedPath(dir_okay=False))
 async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: bool) -> None:
     """Back up a tenant to a file.
 
-    It gets the documents with their vectors, the access rights and the API keys. Servers keep serving
-    and ingestions keep running. The backup is the state of one moment, with checksums. The file can be read
-    by its owner only. It contains all texts; keys are in it as hashes. Evaluation runs, the audit log and the
-    settings are not in it.
+    The file holds the documents with their texts and vectors, the access rights, and hashes of the API keys,
+    as of one moment, with checksums. Only its owner can read it. Evaluation runs, the audit log and the
+    settings are not in it. Servers keep serving and ingestions keep running.
     """
     tenant, home = tenant_of(settings), settings.home
     for place in (settings.common_home, home):
@@ -73,7 +72,7 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
 @click.option(
     "--exact",
     is_flag=True,
-    help="Take access rights as in the backup, even if they were narrowed since, and what was purged since.",
+    help="Also bring back rights that were narrowed and documents that were purged since the backup.",
 )
 @click.option("--check", is_flag=True, help="Only check the file.")
 async def restore_command(  # noqa: PLR0913 the options
@@ -90,8 +89,8 @@ async def restore_command(  # noqa: PLR0913 the options
 
     Its documents come back with their access rights and keys. Rights that were narrowed since the backup stay
     narrow, revoked keys stay revoked, and what was purged stays away. Documents that were removed since come
-    back, and the report names them. Servers can keep running. What --forget deleted is known by the audit log
-    of this machine alone, so restore a desk in a bucket where such commands are run.
+    back, and the report names them. Servers can keep running. Only the audit log of the machine that ran
+    --forget knows what it deleted, so restore the desk of a bucket there.
     """
     backup = checked_archive(file)
     tenant = valid_name(new_name) if new_name else backup.about.tenant

@@ -207,9 +207,9 @@ async def tag_command(
     """Keep a collection as it is now, under another name.
 
     TAG is a copy of NAME with its passages and vectors. Nothing is ingested into it, and it is searched only
-    where a request, a key or the settings name it. A document in it is shown to those who could see it when
-    the tag was made and can see the document of NAME now, also after that was removed. purge takes out what
-    was removed from NAME; collection remove TAG --yes removes the tag.
+    where a request, a key or the settings name it. A document in it is shown only to those who could see it
+    when the tag was made and still could in NAME, even if it was removed there. purge takes out what was
+    removed from NAME; collection remove TAG --yes removes the tag.
     """
     (table,) = await open_collections(settings, name)
     await collection_changes.check_is_new(settings, tag)

@@ -239,16 +239,15 @@ async def doctor_command(
 
     Checks the installation, file permissions, the clock, the temporary folder and the API keys. Then the
     data folder: its files, the catalog, access records, tables, indexes, leftovers of killed commands, old
-    versions and the embedder of each collection. If nothing of that is wrong, it tries what the settings
-    name. If that is right, too, it starts the server as the hosts of this machine do, and searches.
+    versions and the embedder of each collection. If all of that is right, it tries what the settings name,
+    and then starts the server as the hosts of this machine do, and searches.
 
     With storage, it tries what servers and writers need of the bucket that storage.uri names, and nothing
     else. If these credentials can write, it writes a few small objects, and deletes them again.
 
-    Prints a line for each part: fine, wrong, or a note of what could be wrong. Of many collections, what is
-    alike is one line, and --json lists each. Remote models get one or two
-    small requests each. Without --fix nothing is changed. Servers can keep running. Exits with 1 if something
-    is wrong and was not mended.
+    Prints a line for each part: fine, wrong, or a note of what could be wrong. Many collections with the same
+    result share a line; --json lists each. Remote models get one or two small requests each. Without --fix
+    nothing is changed. Servers can keep running. Exits with 1 if something is wrong and was not mended.
     """
     _check_options(settings, part, fix=fix, yes=yes, bundles=bundle is not None)
     if part:

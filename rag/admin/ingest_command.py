@@ -62,7 +62,7 @@ def _tell_battery(event: Literal["paused", "resumed"], *, as_log: bool) -> None:
 known_ok_option = click.option(
     "--known-ok",
     is_flag=True,
-    help="Exit with 0 if nothing failed but files that failed in an earlier run, too, and haven't changed.",
+    help="Exit with 0 if the only failures are those of an earlier run, of files that haven't changed.",
 )
 
 
@@ -91,7 +91,7 @@ known_ok_option = click.option(
 @click.option(
     "--estimate",
     is_flag=True,
-    help="Only print what there is to embed, and what that costs and takes. Nothing is stored or sent.",
+    help="Only print how much there is to embed, at what cost and in what time. Nothing is stored or sent.",
 )
 @click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
 @click.option("--watch", "watches", is_flag=True, help="Run again whenever something changes, until Ctrl-C.")

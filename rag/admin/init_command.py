@@ -85,7 +85,7 @@ async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
 
     It asks where the documents are, where to store what refdesk makes of them, how the collection is named,
     who may see it, whether assistants on other machines connect, and which languages the model must know.
-    Enter takes the default. Answers can come from a pipe, one a line. An existing file is never overwritten.
+    Enter takes the default. A pipe can answer, one answer per line. An existing file is never overwritten.
     """
     file = settings_file()
     if file.exists() or file.is_symlink():

@@ -263,7 +263,7 @@ async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None
 async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_json: bool) -> None:
     """Replace a key by a new one for the same holder.
 
-    The new key has the old key's original lifetime. The old key expires after --keep-days.
+    The new key lasts as long as the old one was made for. The old key expires after --keep-days.
     """
     id_, now = id_in(id_), datetime.now(UTC)
     secret, digest = new_secret()

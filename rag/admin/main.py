@@ -38,7 +38,7 @@ COMMANDS = {
     "status": ("status_command", "Show the data folder and the size of each collection."),
     "doctor": ("doctor_command", "Diagnose a desk and repair it."),
     "console": ("web.console_command", "Show and administer this desk in a browser."),
-    "storage": ("backup_command", "Move a desk to a bucket of an object store, or home."),
+    "storage": ("backup_command", "Move a desk to a bucket of an object store, or back."),
     "cite": ("cite_command", "Check the citations and quotes of an answer; print its schema."),
     "eval": ("eval_command", "Measure retrieval quality on judged questions."),
     "bench": ("demo_command", "Measure the time of a start and of searches in your documents."),

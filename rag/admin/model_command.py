@@ -265,7 +265,7 @@ fact_options = options(
 @click.option(
     "--trust",
     is_flag=True,
-    help="Install a model that nobody has verified for refdesk. model verify holds it to what came first.",
+    help="Install a model that nobody has verified for refdesk. model verify compares it with this download.",
 )
 @click.option("--revision", metavar="COMMIT", help="The revision of a model that refdesk doesn't know.")
 @fact_options

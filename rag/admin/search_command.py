@@ -167,8 +167,8 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     Options override the profile; search.overrides limits assistants only. A filter uses date, path, title,
     section, and fields that the collection declares: {"year": {"$gte": 2020}, "path": {"$prefix": "hr/"}}.
 
-    A vector is compared with the collections whose vectors are as long. It must come from the model that made
-    them. No embedding model is called.
+    A vector must come from the model of the collections to search: only vectors of its length are compared
+    with it. No embedding model is called.
     """
     request = SearchRequest(
         query,

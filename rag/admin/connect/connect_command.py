@@ -259,14 +259,13 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
     """Connect an assistant to this desk. Without HOST: list the hosts on this machine.
 
     HOST is claude-desktop, claude-code, vscode, cursor, windsurf, zed, gemini-cli, codex, goose, lm-studio
-    or copilot-cli.
-    Its configuration gets an entry that starts this desk's server with the data folder, settings, tenant and
-    user of this command. On a terminal you see what changes and are asked before it is written; elsewhere, a
-    host that seems not to be installed needs --yes. Nothing is written that could not start. Comments and
-    other servers stay, and a copy of the earlier file is kept next to it.
+    or copilot-cli. Its configuration gets an entry that starts this desk's server with the data folder,
+    settings, tenant and user of this command. On a terminal you see what changes and are asked before it is
+    written; elsewhere, a host that seems not to be installed needs --yes. An entry that could not start is
+    refused. Comments and other servers stay, and a copy of the earlier file is kept next to it.
 
-    With --remote, the entry leads to a server that was started with refdesk --http. If the key belongs into
-    the file, it is asked for, or read from standard input.
+    With --remote, the entry leads to a server that was started with refdesk --http. A key for the file is
+    asked for, or read from standard input.
 
     --skill prints a skill for agents. Claude Code reads it from ~/.claude/skills/refdesk/SKILL.md.
     """
