@@ -26,7 +26,10 @@ DOCUMENTS = {
     "valve.md": "# Valve\n\nIt shuts.\n",
 }
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else"),
+]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,25 +37,25 @@ pytestmark = pytest.mark.anyio
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_the_passage_that_says_it_comes_first_with_where_it_stands(shelf: Shelf, mode: Mode) -> None:
+async def test_the_passage_that_says_it_comes_first_with_where_it_stands(shelf: Shelf) -> None:
     await shelf.put("clocks", "Who made them", "the pendulum clock was invented in The Hague")
     await shelf.put("dials", "Who made those", "shadows tell the hour on a dial")
-    best = (await shelf.search("pendulum invented", mode=mode)).hits[0]
-    assert best.chunk.text == "the pendulum clock was invented in The Hague"
-    assert (best.source.title, best.chunk.seq, best.chunk.page) == ("clocks", 1, 2)
-    assert best.chunk.section == ("Who made them",)
+    for mode in MODES:
+        best = (await shelf.search("pendulum invented", mode=mode)).hits[0]
+        assert best.chunk.text == "the pendulum clock was invented in The Hague"
+        assert (best.source.title, best.chunk.seq, best.chunk.page) == ("clocks", 1, 2)
+        assert best.chunk.section == ("Who made them",)
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_similarity_is_the_cosine_in_every_mode(shelf: Shelf, mode: Mode) -> None:
+async def test_similarity_is_the_cosine_in_every_mode(shelf: Shelf) -> None:
     await shelf.put("a", *(f"pendulum number{n} of {n % 3}" for n in range(12)))
-    answer = await shelf.search("pendulum number7", mode=mode, limit=12)
     (query,) = shelf.small.vectors(["pendulum number7"])
-    assert len(answer.hits) == 12
-    for hit in answer.hits:
-        (vector,) = shelf.small.vectors([hit.chunk.text])
-        assert hit.similarity == pytest.approx(float(np.dot(vector, query)), abs=1e-5)
+    for mode in MODES:
+        answer = await shelf.search("pendulum number7", mode=mode, limit=12)
+        assert len(answer.hits) == 12
+        for hit in answer.hits:
+            (vector,) = shelf.small.vectors([hit.chunk.text])
+            assert hit.similarity == pytest.approx(float(np.dot(vector, query)), abs=1e-5)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -80,6 +81,7 @@ async def test_scores_fall_and_the_best_is_at_most_one(
         assert scores == pytest.approx([hit.similarity for hit in hits], abs=1e-5)
 
 
+@pytest.mark.slow
 async def test_hybrid_finds_what_either_of_its_lists_finds(shelf: Shelf) -> None:
     words = {"words": "the code xk42 stands here among many other things that are said about nothing"}
     await shelf.put_all(words | {f"near {number}": f"xk42x xk42y{number} reason" for number in range(30)})
@@ -88,6 +90,7 @@ async def test_hybrid_finds_what_either_of_its_lists_finds(shelf: Shelf) -> None
     assert "words" in titles(await shelf.search("xk42", mode="hybrid", **request))
 
 
+@pytest.mark.slow
 async def test_a_passage_with_all_words_but_those_that_ask_has_all_words_of_a_question(
     shelf: Shelf,
 ) -> None:
@@ -107,6 +110,7 @@ async def test_a_passage_with_all_words_but_those_that_ask_has_all_words_of_a_qu
     assert await first("caesium vient le plombier cave") == "forecast"
 
 
+@pytest.mark.slow
 async def test_a_passage_with_all_words_of_a_question_comes_first_however_common_they_are(
     shelf: Shelf,
 ) -> None:
@@ -134,50 +138,49 @@ async def test_sparse_finds_only_passages_with_a_word_of_the_query(shelf: Shelf)
     assert "Use other words" in answer.notes[0]
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_chunk_is_no_hit_twice_while_its_source_is_half_replaced(shelf: Shelf, mode: Mode) -> None:
+async def test_a_chunk_is_no_hit_twice_while_its_source_is_half_replaced(shelf: Shelf) -> None:
     await shelf.put("a", "pendulum one", "pendulum two")
     chunks = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "documents"))
     rows = await chunks.query().to_arrow()
     place = rows.schema.get_field_index("generation")
     await chunks.add(rows.set_column(place, rows.schema.field(place), [["not yet counted"] * rows.num_rows]))
-    hits = (await shelf.search("pendulum", mode=mode)).hits
-    assert sorted(hit.chunk.text for hit in hits) == ["pendulum one", "pendulum two"]
+    for mode in MODES:
+        hits = (await shelf.search("pendulum", mode=mode)).hits
+        assert sorted(hit.chunk.text for hit in hits) == ["pendulum one", "pendulum two"]
 
 
-@pytest.mark.parametrize("mode", MODES)
 async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep_their_place(
-    shelf: Shelf, mode: Mode
+    shelf: Shelf,
 ) -> None:
     years = {"old": 1990, "new": 2020, "middle": 2005}
     dates = {name: {"date": datetime(year, 1, 1, tzinfo=UTC)} for name, year in years.items()}
     await shelf.put_all(dict.fromkeys((*years, "none"), "pendulum clock"), details_of=dates)
-    answer = await shelf.search("pendulum", mode=mode)
-    names = titles(answer)
-    assert [name for name in names if name != "none"] == ["new", "middle", "old"]
-    by_id = {hit.source.id: hit.source.title for hit in answer.hits}
-    assert [by_id[id_] for id_ in sorted(by_id)].index("none") == names.index("none")
+    for mode in MODES:
+        answer = await shelf.search("pendulum", mode=mode)
+        names = titles(answer)
+        assert [name for name in names if name != "none"] == ["new", "middle", "old"]
+        by_id = {hit.source.id: hit.source.title for hit in answer.hits}
+        assert [by_id[id_] for id_ in sorted(by_id)].index("none") == names.index("none")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-async def test_the_newest_of_many_equals_come_first_whatever_the_limit(shelf: Shelf, mode: Mode) -> None:
+async def test_the_newest_of_many_equals_come_first_whatever_the_limit(shelf: Shelf) -> None:
     years = [1990 + 9 * n % 37 for n in range(21)]  # in no order
     dates = {f"of {year}": {"date": datetime(year, 1, 1, tzinfo=UTC)} for year in years}
     await shelf.put_all(dict.fromkeys(dates, "pendulum clock"), details_of=dates, title="bylaws")
-    for limit in (1, 2, 3, 8, 21):
+    for mode, limit in product(MODES, (1, 2, 3, 8, 21)):
         hits = (await shelf.search("pendulum", mode=mode, limit=limit)).hits
         assert [hit.source.uri for hit in hits] == [f"of {year}" for year in sorted(years)[::-1][:limit]]
 
 
-@pytest.mark.parametrize("limit", [1, 3, MAX_LIMIT])
-async def test_limit_is_how_many_hits_there_are(shelf: Shelf, limit: int) -> None:
+async def test_limit_is_how_many_hits_there_are(shelf: Shelf) -> None:
     await shelf.put("a", *(f"pendulum {n}" for n in range(MAX_LIMIT + 5)))
     desk = shelf.desk()
-    for mode in MODES:
+    for mode, limit in product(MODES, (1, 3, MAX_LIMIT)):
         assert len((await desk.search(ME, SearchRequest("pendulum", mode=mode, limit=limit))).hits) == limit
 
 
+@pytest.mark.slow
 async def test_the_settings_say_what_a_request_leaves_open(shelf: Shelf) -> None:
     await shelf.put("a", *(f"pendulum {n}" for n in range(5)))
     await shelf.put("b", "pendulum", collection="more")
@@ -205,19 +208,19 @@ async def test_a_profile_stands_between_the_request_and_the_settings(shelf: Shel
 METHODS = ("calibrated", "rrf", "dbsf", "convex")
 
 
-@pytest.mark.parametrize("method", METHODS)
 async def test_every_fusion_finds_what_both_lists_find_and_puts_first_what_both_put_first(
-    shelf: Shelf, method: str
+    shelf: Shelf,
 ) -> None:
     await shelf.put("a", "the pendulum clock", "a spring balance", "pendulum and many other things besides")
     await shelf.put("b", "clock towers of the north", "sand in a glass", collection="more")
-    desk = shelf.desk(fusion={"method": method})
-    hits = (await desk.search(ME, SearchRequest("pendulum clock"))).hits
-    assert [hit.chunk.text for hit in hits[:1]] == ["the pendulum clock"]
-    assert len({hit.chunk.id for hit in hits}) == len(hits) == 5
-    scores = [hit.score for hit in hits]
-    assert scores == sorted(scores, reverse=True)
-    assert 0 <= scores[-1] < scores[0] <= 1
+    for method in METHODS:
+        desk = shelf.desk(fusion={"method": method})
+        hits = (await desk.search(ME, SearchRequest("pendulum clock"))).hits
+        assert [hit.chunk.text for hit in hits[:1]] == ["the pendulum clock"]
+        assert len({hit.chunk.id for hit in hits}) == len(hits) == 5
+        scores = [hit.score for hit in hits]
+        assert scores == sorted(scores, reverse=True)
+        assert 0 <= scores[-1] < scores[0] <= 1
 
 
 @pytest.mark.parametrize(("alpha", "mode"), [(0.0, "sparse"), (1.0, "dense")])

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -67,13 +68,11 @@ async def _asked(desk: Desk, principal: Principal = ME, **request: Any) -> Answe
     return await desk.search(principal, SearchRequest(**request), trace=True)
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_answer_is_the_same_with_and_without_a_trace(
-    stocked: Shelf, mode: Mode, profile: str
-) -> None:
+async def test_an_answer_is_the_same_with_and_without_a_trace(stocked: Shelf, mode: Mode) -> None:
     desk = _desk(stocked)
-    for request in REQUESTS:
+    for profile, request in product(PROFILES, REQUESTS):
         request_ = SearchRequest("the pendulum of iron", mode=mode, profile=profile, **request)
         plain, traced = [await desk.search(ME, request_, trace=trace) for trace in (False, True)]
         assert plain == traced
