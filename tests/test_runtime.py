@@ -103,6 +103,7 @@ print(pyarrow.default_memory_pool().backend_name)
 """
 
 
+@pytest.mark.slow
 @glibc
 @pytest.mark.parametrize(
     ("environment", "pool"), [({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")]

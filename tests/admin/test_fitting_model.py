@@ -68,6 +68,7 @@ async def test_files_are_sampled_from_everywhere_and_those_that_cant_be_read_don
     assert (await sample_languages([broken], IngestSettings(), tmp_path / "data")).counts == {"ru": 1, "": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_settings_that_choose_a_model_are_kept_to(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text(RUSSIAN)

@@ -310,6 +310,7 @@ DOCUMENTS = st.dictionaries(st.text(max_size=3), VALUES, max_size=3).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(
     DOCUMENTS, st.sampled_from([None, 1, 4, "\t"]), st.dictionaries(st.text(max_size=3), VALUES, max_size=3)
 )

@@ -81,6 +81,7 @@ def hit(source: Source, start: int = 0, end: int = 10, seq: int = 0) -> Hit:
     return Hit(Chunk(f"{source.id}/{seq}", source.id, seq, start, end, ""), source, 1, 1)
 
 
+@pytest.mark.slow
 async def test_a_source_is_named_by_its_id_uri_url_path_or_as_the_set_names_it(put: Put, tie: Tie) -> None:
     first, _ = await put("one", "first"), await put("two", "second")
     called = [
@@ -146,6 +147,7 @@ async def test_a_quote_is_found_whatever_white_space_is_between_its_words(
     assert (target.name, target.grade, target.sources) == ("passage 1", 1, frozenset())
 
 
+@pytest.mark.slow
 async def test_a_quote_without_a_source_counts_wherever_it_stands(put: Put, tie: Tie) -> None:
     first, second = await put("one", "it swings"), await put("two", "now it swings and it swings")
     still = await put("other", "it stands still")
@@ -189,6 +191,7 @@ async def test_nothing_finds_what_could_not_be_ingested(put: Put, tie: Tie) -> N
     assert quoted.wanted([]) == [Stretch(source.id, 3, 9)]
 
 
+@pytest.mark.slow
 async def test_where_sources_are_expected_each_counts_once_at_its_first_hit(put: Put, tie: Tie) -> None:
     first, second, third = [await put(name, "text") for name in ("one", "two", "other")]
     resolved = await tie(documents={"notes/one.md": 1, "notes/two.md": 1})

@@ -100,6 +100,7 @@ def test_letter_case_counts_where_it_is_asked_to() -> None:
     assert not is_found(literal_pattern("Max", case=True), "max")
 
 
+@pytest.mark.slow
 @given(WORDS)
 def test_every_text_finds_itself_in_any_case_and_form(text: str) -> None:
     text = cleaned_text(text)  # as texts are stored

@@ -78,6 +78,7 @@ async def test_parts_are_sources_of_their_own_and_follow_their_container(shelf: 
     assert not shelf.records
 
 
+@pytest.mark.slow
 async def test_what_is_stored_of_a_container_stays_while_it_can_not_be_opened(shelf: Shelf) -> None:
     shelf.write("x.zip", zipped({"a.md": b"# A\n\na"}))
     await shelf.ingest()
@@ -133,6 +134,7 @@ async def test_what_is_taken_from_a_container_is_taken_from_its_parts_in_the_nex
     assert shelf.records["a.eml/more.md"] == HR
 
 
+@pytest.mark.slow
 async def test_it_is_told_once_why_an_attachment_has_narrower_rights(shelf: Shelf) -> None:
     shelf.write("hr/plan.md", b"# Plan\n\nplan")
     shelf.write("open.md", b"# Open\n\nopen")

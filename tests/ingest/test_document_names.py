@@ -156,6 +156,7 @@ async def test_a_name_is_evidence_that_a_note_answers(notes: Notes) -> None:
     assert by_query == {"infra": (), "zebra": (UNGROUNDED,)}
 
 
+@pytest.mark.slow
 async def test_a_note_comes_before_those_that_mention_its_alias(notes: Notes) -> None:
     logs = {f"log {day}.md": f"# Monday {day}\n\nThe k8s is slow, k8s!\n" for day in range(5)}
     await notes.ingest({"Kubernetes.md": KUBERNETES, **logs})
@@ -187,6 +188,7 @@ async def test_a_renamed_file_is_found_by_its_new_name_alone_and_nothing_is_embe
     assert notes.embedder.texts == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sparse", "exact"])
 async def test_what_people_read_above_a_note_is_found_by_its_words_and_a_change_of_it_counts(
     notes: Notes, mode: Mode
@@ -275,6 +277,7 @@ async def test_no_other_document_has_the_words_of_a_name(notes: Notes) -> None:
     assert not {"infra", "steuermann", "kubernet"} & terms["plan.md"]
 
 
+@pytest.mark.slow
 async def test_a_file_beside_a_document_names_it(notes: Notes) -> None:
     sidecar = 'tags = ["infra"]\naliases = ["the, beast"]\n'
     await notes.ingest({"pump.txt": "It turns.", "pump.txt.meta.toml": sidecar, "plan.txt": "It rests."})
@@ -282,6 +285,7 @@ async def test_a_file_beside_a_document_names_it(notes: Notes) -> None:
     assert await notes.named("beast") == ["pump.txt"]
 
 
+@pytest.mark.slow
 async def test_a_file_in_an_archive_is_found_by_its_own_name(notes: Notes) -> None:
     with zipfile.ZipFile(notes.folder / "june.zip", "w") as archive:
         archive.writestr("deep/orca.md", "# Portal\n\nA door.\n")
@@ -291,6 +295,7 @@ async def test_a_file_in_an_archive_is_found_by_its_own_name(notes: Notes) -> No
     assert await notes.named("june") == []
 
 
+@pytest.mark.slow
 async def test_two_notes_with_one_title_are_cited_with_their_folders_where_a_reply_has_both(
     notes: Notes,
 ) -> None:

@@ -179,6 +179,7 @@ async def test_a_collection_that_becomes_german_takes_its_code_along(shelf: Shel
     assert query_languages(await shelf.collection()) == ("English",)
 
 
+@pytest.mark.slow
 async def test_a_run_without_changes_writes_nothing(shelf: Shelf) -> None:
     await shelf.ingest(a_md=TEXTS["de"])
     before = await shelf.collection()

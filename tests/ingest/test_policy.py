@@ -194,6 +194,7 @@ async def test_a_policy_that_keeps_a_mail_out_keeps_its_attachments_out_new_and_
     )
 
 
+@pytest.mark.slow
 async def test_parts_that_moved_with_a_mail_go_when_it_is_kept_out(shelf: Shelf) -> None:
     shelf.write("a.eml", mail(IBAN, plan_md=PLAN))
     await shelf.ingest()

@@ -468,6 +468,7 @@ def effect(recorded: Recorded, narrowing: Narrowing, access: Access | None) -> A
     return narrower(access, *(recorded.by_id[id_].access for id_ in sorted(narrowing.ids)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_what_stands_for_many_records_narrows_as_all_of_them_do(
     seed: int, monkeypatch: pytest.MonkeyPatch

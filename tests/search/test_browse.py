@@ -326,6 +326,7 @@ async def test_documents_of_one_path_are_told_apart_by_id(shelf: Shelf, desk: De
     assert await _shown(desk, ANN, "documents/leave") == ["parental.md", "parental.md", "sick.md"]
 
 
+@pytest.mark.slow
 async def test_an_id_is_an_id_even_if_a_collection_or_a_path_is_called_so(shelf: Shelf) -> None:
     source = await _put(shelf, "abc/3", "notes", id_="documents")
     await _put(shelf, "readme", "documents")
@@ -493,6 +494,7 @@ async def test_a_search_says_that_documents_state_no_date_to_who_may_read_one(li
         await notes(BOB, "policies", **since)
 
 
+@pytest.mark.slow
 async def test_a_hidden_document_without_a_date_is_not_told(shelf: Shelf) -> None:
     await _put(shelf, "a.md", date=_may(1))
     await _put(shelf, "b.md", access=FOR_ANN)
@@ -519,6 +521,7 @@ async def test_that_a_filter_has_no_wildcards_is_told(library: Desk, path: objec
     assert (await library.documents(BOB, filter={"path": "hr"})).notes == ()
 
 
+@pytest.mark.slow
 async def test_a_value_in_another_letter_case_is_told(shelf: Shelf, library: Desk) -> None:
     await _put(shelf, "hr/plan.md", access=FOR_ANN, fields={"status": "Secret"})
     cases: list[tuple[dict[str, object], tuple[str, ...]]] = [
@@ -538,6 +541,7 @@ async def test_a_value_in_another_letter_case_is_told(shelf: Shelf, library: Des
     assert notes == (OTHER_CASE.format("status", "Secret"),)
 
 
+@pytest.mark.slow
 async def test_a_filter_goes_with_a_folder_however_it_is_named_and_with_no_document(library: Desk) -> None:
     by_date = Listing(sort="date")
     for name in ("documents/hr", "hr", "refdesk://documents/hr/", "documents/HR"):

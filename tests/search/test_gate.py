@@ -60,6 +60,7 @@ async def test_however_many_candidates_are_stale_the_readable_ones_behind_them_a
     assert await _admitted(shelf, [], 50) == []
 
 
+@pytest.mark.slow
 async def test_a_source_that_is_replaced_between_reading_chunks_and_source_is_not_lost(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ async def _joined(shelf: Shelf, query: str = "pendulum clock", **request: Any) -
     return await shelf.search(query, joined=True, **request)
 
 
+@pytest.mark.slow
 async def test_one_hit_shows_a_row_of_chunks_once_and_its_range_is_opened_and_checked(shelf: Shelf) -> None:
     source = await shelf.put("clocks", *ROW, "rowing boats on a lake")
     await shelf.put("other", "a pendulum")
@@ -279,6 +280,7 @@ async def test_copies_take_no_places_of_other_documents(shelf: Shelf) -> None:
         assert (len(record.also_in), record.also_in[-1]) == (MOST_COPIES + 1, f"{29 - MOST_COPIES} more")
 
 
+@pytest.mark.slow
 async def test_a_copy_below_another_heading_is_cited_with_it(shelf: Shelf) -> None:
     await shelf.put("a", "Open", "the pendulum clock", id_="a" * 16)
     await shelf.put("b", "Shut", "the pendulum clock", id_="b" * 16)

@@ -263,6 +263,7 @@ def test_search_takes_every_field_of_a_request_as_a_keyword() -> None:
     assert {"query", *RequestValues.__annotations__} == {field.name for field in fields(SearchRequest)}
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_keywords_say_what_a_request_says(shelf: Shelf) -> None:
     await shelf.put("clock", "The pendulum clock of Huygens.")
@@ -430,6 +431,7 @@ def test_settings_are_loaded_as_the_commands_load_them(tmp_path: Path) -> None:
         Settings.load(tmp_path / "none.toml", {})
 
 
+@pytest.mark.slow
 def test_our_own_code_hands_settings_on_and_does_not_load_them() -> None:
     packages = Path(rag.__file__).parents[1]
     code = [*packages.glob("rag/**/*.py"), *packages.glob("server/**/*.py")]

@@ -150,6 +150,7 @@ async def test_a_long_name_is_looked_up_in_linear_time(piece: str) -> None:
     assert await resolve_names([], names) == {}
 
 
+@pytest.mark.slow
 async def test_what_is_only_near_a_name_means_nothing(shelf: Shelf, rules: Source) -> None:
     desk = shelf.desk()
     meant = []
@@ -159,6 +160,7 @@ async def test_what_is_only_near_a_name_means_nothing(shelf: Shelf, rules: Sourc
     assert meant == []
 
 
+@pytest.mark.slow
 async def test_a_search_for_a_path_says_which_document_has_it(shelf: Shelf, rules: Source) -> None:
     async def notes(principal: Principal, query: str) -> tuple[str, ...]:
         return (await shelf.desk().search(principal, SearchRequest(query))).notes
@@ -209,6 +211,7 @@ def test_what_does_not_end_like_a_file_is_no_name_of_one() -> None:
     assert not names_file("the desk", "desk", "")
 
 
+@pytest.mark.slow
 async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: Source) -> None:
     await _put(shelf, "other.md", "leave/sick.md")
     desk = shelf.desk()
@@ -219,6 +222,7 @@ async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: 
     assert f'"id":"{rules.id}"' in await get_source("the rules [2024]")
 
 
+@pytest.mark.slow
 async def test_lines_behind_a_name_are_opened(shelf: Shelf) -> None:
     await _put(shelf, "go/server.go", "server.go")
     await _put(shelf, "12.md", "Meeting 12:30")
@@ -240,6 +244,7 @@ async def test_lines_behind_a_name_are_opened(shelf: Shelf) -> None:
         await opened(id="go/server.go:39")
 
 
+@pytest.mark.slow
 async def test_a_name_of_several_documents_lists_those_that_the_asker_can_read(shelf: Shelf) -> None:
     mine = await _put(shelf, "a/plan.md", "The plan", access=FOR_ANN)
     first, second = [await _put(shelf, f"{folder}/plan.md", "The plan") for folder in ("b", "c")]
@@ -256,6 +261,7 @@ async def test_a_name_of_several_documents_lists_those_that_the_asker_can_read(s
     assert await desk.resolve_name(BOB, "The plan (c) › Goals") == second.id
 
 
+@pytest.mark.slow
 async def test_a_path_or_title_goes_before_the_end_of_a_path(shelf: Shelf) -> None:
     top = await _put(shelf, "plan.md", "Plan")
     below = await _put(shelf, "a/plan.md", "The plan")

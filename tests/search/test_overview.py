@@ -134,6 +134,7 @@ async def test_another_tenant_holds_nothing_of_it(shelf: Shelf) -> None:
     assert (holding.collection.name, holding.sources) == ("notes", 1)
 
 
+@pytest.mark.slow
 async def test_a_change_of_a_source_a_right_or_a_description_shows_at_once(shelf: Shelf) -> None:
     desk = shelf.desk()
     first = await desk.overview(ANYBODY)

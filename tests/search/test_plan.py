@@ -420,6 +420,7 @@ async def test_excluded_collections_are_not_searched(shelf: Shelf) -> None:
         await titles(collections=("notes",), exclude_collections=("notes",))
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_an_excluded_collection_that_nobody_may_read_is_one_that_does_not_exist(shelf: Shelf) -> None:
     await shelf.put("open", "pendulum", collection="notes")

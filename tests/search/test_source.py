@@ -222,6 +222,7 @@ async def test_two_parts_at_once_are_refused(shelf: Shelf, source: Source, optio
         await _opened(shelf, f"{source.id}/1", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_source_that_is_replaced_while_it_is_read_is_read_anew(
     shelf: Shelf, source: Source, monkeypatch: pytest.MonkeyPatch

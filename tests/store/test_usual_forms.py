@@ -173,6 +173,7 @@ def test_other_signs_and_numbers_are_other_words(first: str, second: str) -> Non
     assert not (signed - plain) & set(terms_of(second, "none").split())
 
 
+@pytest.mark.slow
 async def test_a_desk_puts_a_number_with_its_sign_first(tmp_path: Path, small_desk: ModuleType) -> None:
     texts = ["5 chairs and 5 tables", "the chairs of § 5", "5% chairs", "else"]
     for query, first in (("§5", texts[1]), ("5 percent", texts[2])):
@@ -240,6 +241,7 @@ def test_japanese_is_cut_by_its_own_characters() -> None:
     assert _has("有給休暇", "有給休暇の申請について")
 
 
+@pytest.mark.slow
 async def test_a_desk_finds_chinese_in_both_kinds_of_characters(
     tmp_path: Path, small_desk: ModuleType
 ) -> None:

@@ -430,6 +430,7 @@ async def test_strict_lists_are_those_of_the_index(tmp_path: Path, small_desk: M
     assert [(scored.stored.body, round(scored.score, 4)) for scored in listed] == in_engine
 
 
+@pytest.mark.slow
 async def test_names_are_found_in_all_forms_with_collection_statistics_and_strict_ones(
     tmp_path: Path, small_desk: ModuleType
 ) -> None:

@@ -276,6 +276,7 @@ async def test_before_and_after_the_copy_strict_lists_have_the_same_bits(
     await desk.close()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_after_a_commit_a_strict_search_renews_the_copy_at_once(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

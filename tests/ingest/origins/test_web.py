@@ -136,6 +136,7 @@ async def test_what_a_list_listed_stays_while_an_error_is_in_its_place(
         assert len(failures(look)) == 1
 
 
+@pytest.mark.slow
 async def test_one_page_for_every_address_replaces_and_removes_nothing(
     site: Site, desk: OriginContext
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_paragraph_whose_end_is_deleted_goes_on_in_the_next_one() -> None:
     assert shape_of(word(body)) == [("paragraph", "We pay 7 euros"), ("paragraph", "Last.")]
 
 
+@pytest.mark.slow
 def test_many_paragraphs_whose_ends_are_deleted_cost_no_more_than_their_number(
     lines_run: Callable[[Callable[[], object]], int],
 ) -> None:

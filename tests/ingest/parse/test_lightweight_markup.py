@@ -141,6 +141,7 @@ def test_tables_of_asciidoc_have_each_cell_in_its_column() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_cell_that_claims_to_be_huge_stays_small() -> None:
     table = "|===\n|a\n" + "999999999*|b\n.999999999+|c\n999999999.999999999+|d\n" * 100 + "|===\n"
     assert len(parse(table.encode(), "a.adoc").text) < 200_000

@@ -91,6 +91,7 @@ def test_blocks_are_in_order_and_leave_out_nothing_but_white_space(text: str, na
     assert document.title == title_line(document.title)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(sorted(SUFFIXES)))
 def test_any_bytes_are_a_document_or_a_parse_error(data: bytes, suffix: str) -> None:

@@ -123,6 +123,7 @@ async def test_what_says_something_else_comes_before_what_says_the_same(shelf: S
     ).hits
 
 
+@pytest.mark.slow
 async def test_a_source_takes_no_more_places_than_it_may(shelf: Shelf) -> None:
     await shelf.put("a", *(f"pendulum clock number{number}" for number in range(9)))
     await shelf.put("b", "a clock of water", "a dial for the sun")

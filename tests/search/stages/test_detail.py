@@ -89,6 +89,7 @@ async def test_a_row_is_chosen_and_shown_with_the_caption_of_its_table(shelf: Sh
     assert (hit.header, hit.text) == (f"From {year} {names}", f"| Peru | 1{year} |")
 
 
+@pytest.mark.slow
 async def test_of_rows_with_the_same_words_one_has_them_itself_and_not_by_its_header(shelf: Shelf) -> None:
     rows = "| Profit before tax | 650 |\n| Income tax | (195) |\n| Profit for the year | 455 |"
     await shelf.put("a", f"Income statement of the year\n\n|  | 2021 |\n| --- | --- |\n{rows}")

@@ -116,6 +116,7 @@ def _texts(hits: Sequence[Hit]) -> list[str]:
     return [hit.text.replace("\n\n", " ") for hit in hits]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_hit_is_shown_with_as_many_chunks_before_and_after_as_are_asked_for(shelf: Shelf) -> None:
     source = await _put(shelf, "a", NUMBERS)
@@ -221,6 +222,7 @@ async def test_hits_in_sections_that_hold_one_another_become_one_and_others_do_n
     assert _texts(expanded) == [" ".join(BOOK[3:7]), " ".join(BOOK[7:9]), " ".join(BOOK[9:])]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_of_a_long_section_so_much_is_shown_around_the_chunk_as_may_be(shelf: Shelf) -> None:
     words = [f"word{number}" for number in range(300)]
@@ -355,6 +357,7 @@ async def test_a_hit_stays_as_it_is_where_its_source_has_another_text_by_now(
     assert expanded[1].excerpts
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_hit_stays_as_it_is_where_the_same_text_is_cut_in_other_chunks_by_now(shelf: Shelf) -> None:
     source = await _put(shelf, "a", [*NUMBERS[:4], "four\n\nfive", "six"])

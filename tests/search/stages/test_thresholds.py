@@ -375,6 +375,7 @@ async def test_a_guessed_word_needs_a_meaning_that_bears_it_out(shelf: Shelf) ->
     assert any('"hours"' in note for note in answer.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_words_that_passages_have_or_stop_words_tell_that_a_query_is_in_their_language(
     shelf: Shelf,
