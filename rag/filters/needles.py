@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import get_args
 
 from rag.answers import Match
@@ -30,7 +31,7 @@ from rag.filters.folded_text import (
     stands_alone,
     without_accents,
 )
-from rag.text.plain_text import Span, without_hidden
+from rag.text.plain_text import Span, question_spans, with_replacements, without_hidden
 
 
 def cleaned_text(text: str) -> str:
@@ -79,6 +80,43 @@ def without_quotes(query: str) -> str | None:
         return None
     marks = {at for span in quoted for at in span}
     return "".join(" " if at in marks else character for at, character in enumerate(query)).strip()
+
+
+_MESSAGE = rf" ?:\s*+(?![{''.join(_PAIRS)}]|\Z)"  # 'the error: "too many requests"' has a phrase
+_SIGNS_OF_CODE = (
+    r"=>? ?[\"']",  # an assignment, an attribute, a field of a log
+    r"[\[{]\s*+[\"']|[\"']\s*+:\s*+[\"'\[{]|\"\.\"|\"\s*+\{|\";[ \t]*$",  # JSON, columns, blocks, statements
+    r"\w\([\"']|(?<!\S)(?:-[a-zA-Z]|--[a-z][\w-]*+)[ =][\"']|^[ \t]*+\$ \w",  # a call, an option, a prompt
+    r"^[ \t]*+File \"|[0-9]{2}:[0-9]{2}:[0-9]{2}",  # a traceback, a log
+    r"\b(?:SELECT|INSERT INTO|DELETE FROM|ALTER TABLE|CREATE TABLE)\b",
+    r"(?:(?i:error|exception|fatal|panic|warning|fehler|erreur)|Error(?: [^\s\":]++){1,3}|\w\.[A-Z]\w*+)"
+    + _MESSAGE,  # of an error
+    r"^[ \t]*+(?:- )?[a-z][\w./-]*+:(?:[ \t][^\n]*+)?\n[ \t]*+(?:- )?[a-z][\w./-]*+:(?=\s)",  # YAML
+)
+_CODE = re.compile("|".join(_SIGNS_OF_CODE), re.MULTILINE)
+
+
+def without_marks_of_code(query: str) -> str:
+    """The query without the quotation marks of code, logs and errors that are pasted into it.
+
+    If it has a sign of these outside of quotation marks, only sentences that ask have phrases, and none if
+    the sign is inside. A space stands for each mark, so that the words stay.
+    Example: 'level=error msg="no space"' -> level=error msg= no space ; 'who has "form A"?' stays.
+    """
+    if QUOTES.isdisjoint(query):
+        return query
+    inside = [(start + 1, end, " " * (end - start - 1)) for start, end in _phrase_marks(query)]
+    outside = with_replacements(query, inside)
+    if not _CODE.search(outside):
+        return query
+    asking = [span for span in question_spans(query) if not _CODE.search(outside, *span)]
+    edges = [0, *(edge for span in asking for edge in span), len(query)]
+    parts = [query[start:end] for start, end in pairwise(edges)]
+    parts[::2] = [part.translate(_AS_SPACES) for part in parts[::2]]
+    return "".join(parts)
+
+
+_AS_SPACES = dict.fromkeys(map(ord, QUOTES), " ")
 
 
 def _phrase_marks(query: str) -> Iterator[Span]:

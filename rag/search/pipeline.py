@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from rag.answers import Answer, Context, Hit, SubQuery
 from rag.errors import InvalidRequestError
-from rag.filters.needles import Needle, otherwise_written
+from rag.filters.needles import Needle, otherwise_written, without_quotes
 from rag.rank import editions
 from rag.report import counted
 from rag.search.exact import find_exact, scan_deadline
@@ -147,27 +147,29 @@ def _with_queries(state: SearchState) -> SearchState:
     A question with words besides its phrases gets a second query, unquoted and with a lower weight.
 
     Of a long text, like a log, only the beginning is searched for. So the questions in it become the first
-    query, and the text the second; without questions, the end of the text is the second.
+    query, with their phrases, and the text the last; without questions, the end of the text is the last.
     """
-    plan = state.plan
-    if plan.unquoted is not None:
-        unquoted = SubQuery(plan.unquoted, WITHOUT_PHRASE, "without quotation marks")
-        return replace(state, queries=(SubQuery(plan.query), unquoted))
-    end = ending(plan.query) if _is_long(plan) else plan.query
-    if end == plan.query:
-        return replace(state, queries=(SubQuery(plan.query),))
-    if question := questions_in(plan.query):
+    plan, besides = state.plan, list[SubQuery]()
+    end = ending(plan.query) if _is_divided(plan) else plan.query
+    question = questions_in(plan.query) if end != plan.query else ""
+    if question:
         state.note([ASKED.format(label(question))])
-        queries = SubQuery(question), SubQuery(plan.query, BESIDE_QUESTION, "the text around the question")
-        return replace(state, plan=replace(plan, query=question), queries=queries)
-    state.note([ENDED.format(label(end))])
-    return replace(state, queries=(SubQuery(plan.query), SubQuery(end, 1.0, "the end of the text")))
+        text, phrases = plan.unquoted or plan.query, phrase_needles(question)
+        besides = [SubQuery(text, BESIDE_QUESTION, "the text around the question")]
+        unquoted = (without_quotes(question) or text) if phrases else None
+        plan = replace(plan, query=question, phrases=phrases, unquoted=unquoted)
+    elif end != plan.query and not plan.phrases:
+        state.note([ENDED.format(label(end))])
+        besides = [SubQuery(end, 1.0, "the end of the text")]
+    if plan.unquoted is not None:
+        besides.insert(0, SubQuery(plan.unquoted, WITHOUT_PHRASE, "without quotation marks"))
+    return replace(state, plan=plan, queries=(SubQuery(plan.query), *besides))
 
 
-def _is_long(plan: SearchPlan) -> bool:
-    """Whether the end of a query may not be searched for. Exact texts and phrases are used in whole."""
+def _is_divided(plan: SearchPlan) -> bool:
+    """Whether the end of a query may not be searched for. Exact texts, and phrases that must occur, stay."""
     is_long = len(plan.query) > LONG_QUERY or len(plan.query.split()) > MAX_TERMS
-    return is_long and plan.mode != "exact" and not plan.phrases
+    return is_long and plan.mode != "exact" and (plan.unquoted is not None or not plan.phrases)
 
 
 async def add_queries(state: SearchState) -> SearchState:

@@ -50,6 +50,7 @@ from rag.filters.needles import (
     cleaned_text,
     needle,
     phrases,
+    without_marks_of_code,
     without_quotes,
 )
 from rag.text.plain_text import is_encodable
@@ -220,9 +221,11 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     settings, mode, limit = _requested_settings(request, settings, bound, principal.tenant)
     detail = request.detail or settings.detail
     may_lack_phrases = mode != "exact" and settings.engine.operator == "or"
-    may_lack_phrases &= not QUOTES.isdisjoint(request.query)
+    query = _checked_query(request.query, may_be_empty=request.vector is not None)
+    query = query if mode == "exact" else _with_marks_of_phrases(query)
+    needles = () if mode == "exact" else _phrases(query)
     plan = SearchPlan(
-        query=_checked_query(request.query, may_be_empty=request.vector is not None),
+        query=query,
         mode=mode,
         fusion=settings.fusion,
         thresholds=settings.thresholds,
@@ -247,8 +250,8 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         needle=_needle(request, settings, mode, is_bound=bool(bound.profiles)),
         contains=_contains((*settings.must_contain, *request.must_contain)),
         demanded=_contains(settings.must_contain),
-        phrases=() if mode == "exact" else _phrases(request.query),
-        unquoted=without_quotes(request.query) if may_lack_phrases else None,
+        phrases=needles,
+        unquoted=without_quotes(query) if may_lack_phrases and needles else None,
         profile_filter=settings.filter or None,
     )
     plan = _joining(plan, request)
@@ -392,6 +395,13 @@ def _contains(texts: Sequence[str]) -> tuple[Needle, ...]:
     for text in texts:
         _check_encodable("must_contain", text)
     return tuple(map(needle, texts))
+
+
+def _with_marks_of_phrases(query: str) -> str:
+    """The query without the quotation marks of pasted code, nor those of too many phrases beside words."""
+    query = without_marks_of_code(query)
+    are_many = len(phrase_needles(query)) > MAX_PHRASES
+    return (without_quotes(query) if are_many else None) or query
 
 
 def _phrases(query: str) -> tuple[Needle, ...]:

@@ -296,7 +296,12 @@ def questions_in(text: str) -> str:
 
     Example: "Error 7. Why? It is new. What now?" -> "Why?" and "What now?".
     """
-    return "\n".join(part for part in _sentences_by_line(text) if _asks(part))
+    return "\n".join(text[start:end] for start, end in question_spans(text))
+
+
+def question_spans(text: str) -> list[Span]:
+    """The sentences of a text that end with a question mark. A line end ends one, too."""
+    return [span for span in _sentences_by_line(text) if _asks(text[slice(*span)])]
 
 
 def _asks(sentence: str) -> bool:
@@ -307,14 +312,17 @@ def _asks(sentence: str) -> bool:
 
 def ending(text: str) -> str:
     """The last sentences of a text's last paragraph, up to `ENDING` words, but at least one; one a line."""
-    parts = _sentences_by_line(text.rstrip().rpartition("\n\n")[2])
+    paragraph = text.rstrip().rpartition("\n\n")[2]
+    parts = [paragraph[start:end] for start, end in _sentences_by_line(paragraph)]
     counts = accumulate(len(part.split()) for part in reversed(parts))
     last = max(1, sum(count <= ENDING for count in counts))
     return "\n".join(parts[-last:])
 
 
-def _sentences_by_line(text: str) -> list[str]:
-    return [line[span.start : span.end] for line in text.splitlines() for span in sentences(line)]
+def _sentences_by_line(text: str) -> Iterator[Span]:
+    lines = text.splitlines(keepends=True)
+    for line, begin in zip(lines, accumulate(map(len, lines), initial=0), strict=False):
+        yield from (Span(begin + start, begin + end) for start, end in sentences(line))
 
 
 def sentence_ends(text: str, start: int = 0, end: int | None = None) -> Iterator[int]:

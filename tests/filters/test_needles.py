@@ -18,12 +18,14 @@ from rag.filters.folded_text import folded_text, literal_pattern
 from rag.filters.needles import (
     MAX_NEEDLE_CHARS,
     MAX_SIZE,
+    QUOTES,
     check_regex,
     cleaned_text,
     needle,
     otherwise_written,
     pattern_size,
     phrases,
+    without_marks_of_code,
     without_quotes,
 )
 
@@ -295,6 +297,68 @@ def test_a_long_query_of_marks_that_are_never_closed_takes_no_time(
     query = (unit * MAX_QUERY_CHARS)[:MAX_QUERY_CHARS]
     assert phrases(f"{query} «b c»") == ("b c",)
     assert lines_run(lambda: phrases(unit * 400)) < 3 * lines_run(lambda: phrases(unit * 200))
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        '  File "/usr/lib/celery/bootsteps.py", line 116, in start\n    step.start(parent)',
+        'The push returns {"status":"error","error":"entry too far behind"}',
+        '{\n  "errors": [\n    "entry too far behind"\n  ]\n}',
+        "{'code': \"E12\"}",
+        'level=error msg="final error sending batch" status=400',
+        'name = "refdesk"\nversion = "1.0"',
+        'services:\n  web:\n    image: "nginx:1.25"',
+        """SELECT "id" FROM "orders" WHERE "status" = 'open'""",
+        'select o."id" from "shop"."orders" o',
+        'curl -X POST "https://a.test/" -H "Authorization: Token abc" returns 400.',
+        '$ grep "exact words" app.log',
+        'print("exact words") prints nothing.',
+        'const a = "b";\nimport x from "y";',
+        'resource "aws_s3_bucket" "b" {\n}',
+        'java.lang.NullPointerException: Cannot invoke "String.length()" because "<local1>" is null at Main.',
+        'psycopg2.errors.UndefinedTable: relation "users" does not exist',
+        'Error from server (NotFound): deployments.apps "x" not found',
+        '10.0.0.1 - - [12/Jun/2024:10:00:00 +0000] "GET / HTTP/1.1" 502 "-"',
+        "FEHLER: Die Datei „a.txt“ wurde nicht gefunden.",
+        "Erreur : le fichier « a.txt » est introuvable.",
+    ],
+)
+def test_the_quotation_marks_of_pasted_code_are_ordinary_text_and_those_of_a_question_behind_it_are_not(
+    pasted: str,
+) -> None:
+    assert phrases(pasted)
+    without = without_marks_of_code(f'{pasted}\nWhat does "exact words" mean?')
+    assert phrases(without) == ("exact words",)
+    assert without_marks_of_code(pasted).translate(NO_MARKS).split() == pasted.translate(NO_MARKS).split()
+    assert phrases(without_marks_of_code(pasted)) == ()
+
+
+NO_MARKS = dict.fromkeys(map(ord, QUOTES), " ")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        '"leave of absence" policy',
+        "„Sonderurlaub“ Antrag »Formular A« «B»",
+        'What does "too many outstanding requests" mean?',
+        'the error: "connection refused" in the docs',
+        '"ConnectionRefusedError: [Errno 111] Connection refused"',
+        '"x=1 {a}" or "12:00:00: File" postgres',
+        'title:"leave of absence" -"sick leave"',
+        'Find: "leave of absence"\nand "sick leave"',
+        'is it ("a b"), or "c"?',
+    ],
+)
+def test_what_people_quote_stays_a_phrase(query: str) -> None:
+    assert without_marks_of_code(query) == query
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_signs_of_code_are_told_in_linear_time() -> None:
+    for unit in ('"a= ', '"  ', "Error ", "a.A", 'a:\n"', '?"a" b? '):
+        without_marks_of_code(unit * 50_000 + '"x"')
 
 
 # The size of a regular expression with its repetitions written out, which bounds the time that it

@@ -228,6 +228,16 @@ def test_a_query_has_so_many_phrases_and_says_so_if_it_has_more() -> None:
         plan_of(MAX_PHRASES + 1)
 
 
+def test_a_text_with_many_quotation_marks_is_never_refused_for_the_question_behind_it() -> None:
+    rows = ",\n".join(f'  "key {number}": "value {number}"' for number in range(MAX_PHRASES))
+    names = " ".join(f'"part {number}"' for number in range(MAX_PHRASES + 1))
+    for text in (f"{{\n{rows}\n}}", names):
+        query = f"{text}\nWhich setting limits the entries?"
+        plan = make_plan(SearchRequest(query), SearchSettings(), Principal("acorn"))
+        assert (plan.phrases, plan.unquoted) == ((), None)
+        assert plan.query.split() == query.replace('"', " ").split()
+
+
 SETTINGS: dict[str, Any] = {
     "stages": [{"stage": "dedupe"}, {"stage": "recency"}],
     "thresholds": {"min_similarity": 0.2, "weak_evidence": "no hits"},

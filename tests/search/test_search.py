@@ -21,7 +21,7 @@ from rag.corpus import Access, EmbedderIdentity, Principal, Source
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
-from rag.search.pipeline import NO_DOCUMENTS
+from rag.search.pipeline import ASKED, NO_DOCUMENTS
 from rag.search.reply.search_reply import search_reply
 from rag.store.read import schema
 from rag.store.read.connection import connect
@@ -327,6 +327,30 @@ async def test_the_question_behind_a_pasted_log_is_searched_for(shelf: Shelf, mo
     assert (
         await shelf.search("Which pendulum clock loses time in summer? It is old.", mode=mode)
     ).notes == ()
+
+
+FRAMES = "\n".join(
+    f'  File "/usr/lib/python3.11/site-packages/celery/part{line}.py", line {line}, in start'
+    for line in range(20)
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+async def test_behind_a_pasted_traceback_a_question_and_its_phrases_count(shelf: Shelf, mode: Mode) -> None:
+    await shelf.put("paths", "Each file of the library celery, in a line, is below /usr/lib/python3.11.")
+    await shelf.put("clock", "A pendulum clock loses time in summer.")
+    await shelf.put("other", "Time to take a clock of another kind, a pendulum of summer.")
+    question = "Which pendulum clock loses time in summer?"
+    answer = await shelf.search(f"{FRAMES}\nOSError: [Errno 5]\n\n{question}", mode=mode)
+    assert answer.hits[0].source.title == "clock"
+    assert ASKED.format(question) in answer.notes
+    assert not any("contain" in note for note in answer.notes)
+    for phrase, first in (("pendulum clock", "clock"), ("clock of another", "other")):
+        answer = await shelf.search(f'{FRAMES}\nWhich "{phrase}" loses time in summer?', mode=mode)
+        assert next(title for title in titles(answer) if title != "paths") == first
+        assert any(note.endswith(f'contain "{phrase}".') for note in answer.notes)
+        assert {hit.source.title for hit in answer.hits} >= {"clock", "other"}
 
 
 async def test_collections_that_can_not_be_read_are_named_with_those_that_can(shelf: Shelf) -> None:
