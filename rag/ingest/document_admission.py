@@ -332,9 +332,10 @@ def with_masks(document: Document, kinds: Kinds[Flag]) -> Document:
         return _with_masks(text, spans_in(text, kinds))
 
     url_stays = document.url is None or short(document.url) == document.url
+    masked = _with_masks(document.text, spans)
     return replace(
         document,
-        text=_with_masks(document.text, spans),
+        text=masked,
         title=short(document.title),
         blocks=tuple(
             replace(
@@ -346,6 +347,7 @@ def with_masks(document: Document, kinds: Kinds[Flag]) -> Document:
         metadata={key: short(value) for key, value in document.metadata.items()},
         url=document.url if url_stays else None,
         remarks=document.remarks if url_stays else (*document.remarks, ADDRESS_LEFT_OUT),
+        has_lines=document.has_lines and masked.count("\n") == document.text.count("\n"),
     )
 
 

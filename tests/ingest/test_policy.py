@@ -55,6 +55,13 @@ def test_only_the_value_goes_and_not_the_word_before_it() -> None:
     assert text_shown == "Tel.: [phone number], SSN: [identity number], mailto:[e-mail address]!"
 
 
+def test_lines_of_a_file_stay_unless_a_mask_takes_some() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQ\n-----END PRIVATE KEY-----"
+    code = replace(document(f"a\n{key}\nann.lee@acorn.org"), has_lines=True)
+    assert with_masks(code, ["email"]).has_lines
+    assert not with_masks(code, ["secret"]).has_lines
+
+
 @pytest.mark.parametrize("ending", ["-----END RSA PRIVATE KEY-----\n", ""])
 def test_a_private_key_goes_with_its_lines(ending: str) -> None:
     lines = "".join(f"MIIEowIBAAKCAQEA{n}Zk3Jq8s7Yx0pQ1vT2uR5wX6zB9cD4eF7gH8\n" for n in range(5))
