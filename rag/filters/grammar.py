@@ -277,15 +277,13 @@ class _Parser:
 
 
 class _Untyped(_Parser):
-    """Takes each condition that suits a field of some type."""
+    """Takes each condition that suits a field of some type: settings don't know the collections' fields."""
 
     def _field(self, name: str, inner: object) -> Iterator[Filter]:
         if name.startswith("$"):
             raise InvalidRequestError(f"There is no operator {_quoted_value(name)} that combines filters.")
         for type_ in OPERATORS:
-            of_type = _Parser(
-                {name: type_}
-            )  # a binding is checked before it is known which collections it meets
+            of_type = _Parser({name: type_})
             try:
                 parts = [*of_type._field(name, inner)]  # noqa: SLF001 of the same class
             except InvalidRequestError as error:

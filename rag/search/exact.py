@@ -308,7 +308,7 @@ async def _scan(query: Query, needle: Needle, state: SearchState, notes: list[st
     readable: list[_ReadableSource] = []
     # In order, so that the gate reads no more sources than it takes to fill the limit.
     for first in range(0, len(pairs), CHECKED):
-        readable += await _readable(pairs[first : first + CHECKED], state)
+        readable += await _readable_sources(pairs[first : first + CHECKED], state)
         if len(readable) > limit:
             notes.append(MORE_SOURCES.format(limit))
             break
@@ -324,7 +324,9 @@ def _sort_key(holder: MatchedSource) -> tuple[bool, float, str]:
     return not holder.titled, -holder.date.timestamp() if holder.date else float("inf"), holder.id
 
 
-async def _readable(pairs: Sequence[tuple[View, MatchedSource]], state: SearchState) -> list[_ReadableSource]:
+async def _readable_sources(
+    pairs: Sequence[tuple[View, MatchedSource]], state: SearchState
+) -> list[_ReadableSource]:
     """The sources that pass the gate. Only these may count: notes must not reveal others."""
     ids: dict[View, list[str]] = {}
     for view, holder in pairs:

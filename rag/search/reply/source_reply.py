@@ -166,7 +166,7 @@ def source_reply(extract: Extract, max_chars: int) -> SourceReply:
         return _outline_reply(extract, max_chars)
     reply = _source_reply(extract, extract.end, MAX_OUTLINE)
     headings = len(reply.outline)
-    # Halved, because a reader rather misses headings than text.
+    # Halved at once: a reader can spare headings sooner than text.
     while headings and len(reply.compact()) > max_chars:
         headings //= 2
         reply = _source_reply(extract, extract.end, headings)

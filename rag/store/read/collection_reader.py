@@ -121,10 +121,7 @@ class CollectionReader(SourcesReader):
             TableInMemory(chunks, schema.CHUNK_COLUMNS, memory, in_bucket=in_bucket) if memory else None
         )
         self.index_bytes = 0
-        self._words: tuple[int, str] = (
-            -1,
-            "",
-        )  # the version that was looked at last, and its column of words
+        self._words: tuple[int, str] = (-1, "")  # the latest version that was looked at, and its column
         self._superseded = superseded
 
     def close(self) -> None:

@@ -307,9 +307,7 @@ async def _readable_in_memory(
 ) -> Readable:
     of_rows = rows.columns["source_id"].take(positions)
     refused, languages = await _judge(reader, of_rows.unique(), asker)
-    selection = (
-        None if len(refused) else positions
-    )  # then a request without a filter needs no look at the mask
+    selection = None if len(refused) else positions  # these, of a request without a filter, need no mask
     if len(refused):
         positions = positions[~pc.is_in(of_rows, value_set=refused).to_numpy()]
     mask = None

@@ -129,7 +129,7 @@ def _by_origin(
     changed it by hand: from then on that change is an upper limit, which `SYNC_ALL` lifts.
     """
     noted, limit = _origin_note(record.requested)
-    if noted != _revision(record):  # every change raises the revision, also one to equal access
+    if noted != _revision(record):  # a change by hand raises it, even to equal access
         limit = record.access or _NOBODY
     if claim.policy is Policy.SYNC_ALL and not overtaken:
         limit = None

@@ -113,9 +113,7 @@ async def access_table(data: Home, tenant: str) -> AsyncIterator[AccessTable]:
     name = schema.access_table(tenant)
     with locked(data, f"{tenant}.access", seconds=WAIT_SECONDS) as lease:
         started = time.time()
-        table_maintenance.repair(
-            data, name
-        )  # while a power failure's empty version is there, nobody sees anything
+        table_maintenance.repair(data, name)  # an empty version, as after a power failure, hides everything
         _, (table,) = await open_in_turn(data, lease, name)
         before = await table.version()
         opened = AccessTable(table, data)
