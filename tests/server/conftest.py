@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -507,20 +507,36 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module", params=["legacy", "auto"])  # longer, and other folders had its event loop
+@pytest.fixture(scope="module")  # longer, and other folders had its event loop
 async def client(
+    scripts: Scripts, clock_room: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Client]:
+    """The SDK's client to a server on the demo corpus. What a reply says is the same in both eras."""
+    async with _client("auto", scripts, clock_room, tmp_path_factory.mktemp("stderr")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module", params=["legacy", "auto"])
+async def each_client(
     request: pytest.FixtureRequest,
     scripts: Scripts,
     clock_room: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Client]:
-    """The SDK's client to a server on the demo corpus, which at the end has said nothing on stderr."""
+    """One for each era, for how a reply is framed."""
+    async with _client(request.param, scripts, clock_room, tmp_path_factory.mktemp("stderr")) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def _client(mode: str, scripts: Scripts, clock_room: Path, folder: Path) -> AsyncIterator[Client]:
+    """A client whose server at the end has said nothing on stderr."""
     server = StdioServerParameters(
         command=scripts.forked_server, args=["--data", str(clock_room)], env=scripts.environment
     )
-    noise = tmp_path_factory.mktemp("stderr") / "noise"
+    noise = folder / "noise"
     with noise.open("w") as errlog:
         transport = stdio_client(server, errlog)
-        async with Client(transport, mode=request.param, read_timeout_seconds=ANSWER_SECONDS) as client:
+        async with Client(transport, mode=mode, read_timeout_seconds=ANSWER_SECONDS) as client:
             yield client
     assert noise.read_text() == ""

@@ -1,4 +1,4 @@
-"""The two tools through the SDK's own client, in both eras."""
+"""The two tools through the SDK's own client."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ async def test_hits_come_best_first_in_every_mode(client: Client, mode: str) -> 
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-async def test_every_citation_leads_back_to_its_passage(client: Client, question: str) -> None:
+async def test_every_citation_leads_back_to_its_passage(each_client: Client, question: str) -> None:
+    client = each_client
     hits = (await search(client, question, limit=4, max_chars=50_000))["results"]
     assert len(hits) == 4
     for hit in hits:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.server.conftest import Admin, Era, Message, Remote, Start, Wire
+    from tests.server.conftest import Admin, Message, Remote, Start, Wire
 
 pytestmark = pytest.mark.slow
 
@@ -63,16 +63,11 @@ def room(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Room:
     return Room(admin, tmp_path_factory.mktemp("room"))
 
 
-@pytest.fixture(scope="module", params=["legacy", "modern"])
-def era(request: pytest.FixtureRequest) -> Era:
-    return request.param  # type: ignore[no-any-return]  # one of the two
-
-
 @pytest.fixture(scope="module")
-def host(lasting_start: Start, room: Room, era: Era) -> Callable[..., Wire]:
+def host(lasting_start: Start, room: Room) -> Callable[..., Wire]:
     def opened(user: str = "ann", pictures: str = "auto") -> Wire:
         env = {"REFDESK_SERVER_PICTURES": pictures}
-        return lasting_start(room.data, era=era, env=env, flags=("--user", user)).begun()
+        return lasting_start(room.data, era="modern", env=env, flags=("--user", user)).begun()
 
     return opened
 

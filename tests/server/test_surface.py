@@ -37,31 +37,31 @@ MAX_TEXT_CHARS = 1_500  # hosts cut at 2,048 without a word
 
 @pytest.mark.anyio
 async def test_each_era_is_spoken_with_the_host_that_asks_for_it(
-    client: Client, request: pytest.FixtureRequest
+    each_client: Client, request: pytest.FixtureRequest
 ) -> None:
     expected = {"legacy": "2025-11-25", "auto": "2026-07-28"}
-    assert client.protocol_version == expected[request.node.callspec.params["client"]]
+    assert each_client.protocol_version == expected[request.node.callspec.params["each_client"]]
 
 
 @pytest.mark.anyio
-async def test_the_server_says_who_it_is_and_how_it_is_used(client: Client) -> None:
-    assert client.server_info is not None
-    assert (client.server_info.name, client.server_info.version) == ("refdesk", version("refdesk"))
-    assert client.server_info.title == "Reference desk"
-    assert client.instructions is not None
-    assert "search" in client.instructions
-    assert "get_source" in client.instructions
-    assert len(client.instructions) < MAX_TEXT_CHARS
+async def test_the_server_says_who_it_is_and_how_it_is_used(each_client: Client) -> None:
+    assert each_client.server_info is not None
+    assert (each_client.server_info.name, each_client.server_info.version) == ("refdesk", version("refdesk"))
+    assert each_client.server_info.title == "Reference desk"
+    assert each_client.instructions is not None
+    assert "search" in each_client.instructions
+    assert "get_source" in each_client.instructions
+    assert len(each_client.instructions) < MAX_TEXT_CHARS
 
 
 @pytest.mark.anyio
-async def test_exactly_the_capabilities_that_it_has_are_announced(client: Client) -> None:
-    assert client.server_capabilities.model_dump(by_alias=True, exclude_none=True) == {
+async def test_exactly_the_capabilities_that_it_has_are_announced(each_client: Client) -> None:
+    assert each_client.server_capabilities.model_dump(by_alias=True, exclude_none=True) == {
         "tools": {"listChanged": False},
         "resources": {"listChanged": False, "subscribe": False},
         "prompts": {"listChanged": False},
         "completions": {},
-    } | ({"extensions": {SKILLS: {}}} if client.protocol_version == "2026-07-28" else {})
+    } | ({"extensions": {SKILLS: {}}} if each_client.protocol_version == "2026-07-28" else {})
 
 
 def test_a_tool_can_offer_or_withhold_every_argument() -> None:
