@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from email.message import Message
+    from pathlib import Path
 
 E = TypeVar("E", bound="Endpoint")
 
@@ -153,6 +155,20 @@ def running(port: int = 0) -> Iterator[Endpoint]:
     """An endpoint that answers as long as the context lasts."""
     with serving(Endpoint(port)) as server:
         yield server
+
+
+def certificate(folder: Path) -> Path:
+    """A certificate for localhost, signed by itself, and its key in one file."""
+    key, certificate_file = folder / "key.pem", folder / "made.pem"
+    request = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
+    subprocess.run(
+        ["openssl", *request, *names, "-keyout", key, "-out", certificate_file],
+        check=True,
+        capture_output=True,
+    )
+    certificate_file.write_bytes(certificate_file.read_bytes() + key.read_bytes())
+    return certificate_file
 
 
 @contextmanager

@@ -258,7 +258,11 @@ def issuer_findings(oauth: OAuthSettings) -> Iterator[SettingFinding]:
         yield SettingFinding("issuer", "wrong", text)
         return
     yield SettingFinding("issuer", "ok", f"{len(keys)} signing keys at {oauth.jwks_url}")
-    metadata = _metadata(oauth.issuer)
+    try:
+        metadata = _metadata(oauth.issuer)
+    except RefdeskError as error:  # the proxy's or the certificates' variable
+        yield SettingFinding("issuer's metadata", "wrong", str(error))
+        return
     if not isinstance(metadata, dict):
         redirects = f"redirects to {metadata}, where many clients don't follow"
         problem = redirects if metadata else "has none: clients don't find where to sign in"
@@ -317,8 +321,11 @@ def _fetch(address: str) -> dict[str, Any] | str | None:
     """The metadata at an address, or where that redirects to; None if there is neither."""
     import httpx2  # noqa: PLC0415 only needed with OAuth
 
+    from rag.web_client import blocking_client  # noqa: PLC0415 likewise
+
     try:
-        reply = httpx2.get(address, timeout=ISSUER_SECONDS, follow_redirects=False)
+        with blocking_client(timeout=ISSUER_SECONDS) as client:
+            reply = client.get(address)
         if reply.has_redirect_location:
             return redirect_target(address, reply.headers["Location"])
         metadata = reply.raise_for_status().json()

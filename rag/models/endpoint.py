@@ -22,10 +22,12 @@ from urllib.parse import urlsplit
 import anyio
 import openai
 
+from rag import web_client
 from rag.config.model_settings import EndpointOptions
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker, Call, HeldBackError, RefusedError
 from rag.uris import redirect_target, seconds_asked
+from rag.web_client import UnreachableError, proxy_for
 
 if TYPE_CHECKING:
     import httpx2
@@ -43,6 +45,8 @@ REFUSED = frozenset({400, 413, 422})  # statuses for a large batch, a long text 
 SERVER_ERROR = 500
 ADVICE = {
     404: "; check model and base_url in the settings",
+    402: "; its credit is used up",
+    407: "; that proxy wants a user name and a password in its variable",
     429: "; its request limit is reached or its credit is used up: wait, or raise the limit there",
 }
 UNAUTHORIZED = frozenset({401, 403})
@@ -185,18 +189,26 @@ class Endpoint:
         return f"failed after {attempts} of {ATTEMPTS} attempts: {self._reason(error)}"
 
     def _reason(self, error: CallError) -> str:
+        through = f", through the proxy of {proxy}" if (proxy := proxy_for(self.url)) else ""
         if isinstance(error, openai.APIStatusError):
             status, advice = error.status_code, ADVICE.get(error.status_code, "")
             if status in REDIRECTS and (location := error.response.headers.get("Location")):
                 target = redirect_target(str(error.request.url), location)
-                return f"HTTP {status}" + REDIRECTED.format(target=target)
-            return f"HTTP {status}" + (self.check_key if status in UNAUTHORIZED else advice)
+                return f"HTTP {status}{through}" + REDIRECTED.format(target=target)
+            return f"HTTP {status}{through}" + (self.check_key if status in UNAUTHORIZED else advice)
         if isinstance(error, TimeoutError):
-            return f"no answer within {self.timeout_seconds:g} seconds"
-        # Otherwise it is a connection error of the SDK. Only the class of its cause is reliable.
+            return f"no answer within {self.timeout_seconds:g} seconds{through}"
+        # Otherwise it is a connection error of the SDK. Only its cause is reliable.
+        if isinstance(error.__cause__, UnreachableError):
+            return str(error.__cause__)
         if type(error.__cause__).__name__ == "ConnectError":
             return "no connection; check base_url, and whether the server is running"
         return "the connection broke"
+
+    @property
+    def url(self) -> str:
+        """Where requests go to."""
+        return str(self.client.base_url)
 
 
 @asynccontextmanager
@@ -228,7 +240,7 @@ async def open_endpoint(
         max_retries=0,
         default_headers=headers,
         # A redirect would take texts and headers to a server that nobody configured.
-        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"request": hooks}),
+        http_client=web_client.client(follow_redirects=False, event_hooks={"request": hooks}),
     )
     if not _is_openai(model):  # the SDK reads them from the environment; other providers must not get them
         client.organization = client.project = None
@@ -306,6 +318,8 @@ def _status(error: CallError) -> int | None:
 
 
 def _is_transient(error: CallError) -> bool:
+    if isinstance(error.__cause__, UnreachableError):
+        return not error.__cause__.lasting
     status = _status(error)
     return status is None or status in TRANSIENT or status >= SERVER_ERROR
 

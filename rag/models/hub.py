@@ -30,6 +30,7 @@ from huggingface_hub.file_download import hf_hub_url, http_get
 from huggingface_hub.utils.tqdm import silent_tqdm
 
 from rag.errors import ConfigurationError, ProviderError, StoreError
+from rag.web_client import blocking_client
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelInfo
@@ -228,18 +229,12 @@ def _client(hub: Hub) -> httpx2.Client:
             if re.search(r"\d{4}", response.headers.get(name, "")):
                 del response.headers[name]
 
-    try:
-        return httpx2.Client(
-            event_hooks={"request": [restrict], "response": [bound_wait]},
-            follow_redirects=True,
-            max_redirects=MAX_REDIRECTS,
-            timeout=SILENCE_SECONDS,
-        )
-    except (ValueError, OSError) as error:
-        raise ConfigurationError(
-            "The proxy or the certificates that the environment names can't be used. Check HTTPS_PROXY, "
-            "ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR."
-        ) from error
+    return blocking_client(
+        event_hooks={"request": [restrict], "response": [bound_wait]},
+        follow_redirects=True,
+        max_redirects=MAX_REDIRECTS,
+        timeout=SILENCE_SECONDS,
+    )
 
 
 def _repository(name: str, model: ModelInfo) -> Repository:

@@ -19,6 +19,7 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent, Tool
 
+from rag import web_client
 from rag.admin.command_line import same_desk
 from rag.admin.connect.known_hosts import Host
 from rag.admin.terminal import echo, print_json
@@ -165,7 +166,7 @@ async def _client(entry: dict[str, Any], key: Callable[[], str], log: TextIO) ->
     if not url:
         raise ConfigurationError("The entry has neither a command nor an address.")
     async with (
-        httpx2.AsyncClient(headers=_headers(entry, key), timeout=PATIENCE_SECONDS) as http,
+        web_client.client(headers=_headers(entry, key), timeout=PATIENCE_SECONDS) as http,
         Client(streamable_http_client(str(url), http_client=http)) as client,
     ):
         yield client

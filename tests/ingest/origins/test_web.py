@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import ssl
-import subprocess
 from dataclasses import replace
 from email.message import Message
 from pathlib import Path
@@ -20,7 +19,7 @@ from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFind
 from rag.ingest.origins.page_links import canonical_url, listing, page_facts, path_below, visible_text
 from rag.ingest.origins.web_site import FORBIDDEN, LONGER, NOT_INDEXED, ONE_PAGE, look_through_site
 from rag.ingest.parse.parsers import parse
-from tests.endpoint import Reply, Site
+from tests.endpoint import Reply, Site, certificate
 
 pytestmark = pytest.mark.anyio
 
@@ -381,20 +380,6 @@ async def test_a_certificate_that_nobody_trusts_is_refused(
     assert await status() == 200  # the control
     with pytest.raises(FetchError, match=UNTRUSTED):
         await status("other.example.org")
-
-
-def certificate(folder: Path) -> Path:
-    """A certificate for localhost, signed by itself, and its key in one file."""
-    key, certificate_file = folder / "key.pem", folder / "made.pem"
-    request = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
-    subprocess.run(
-        ["openssl", *request, *names, "-keyout", key, "-out", certificate_file],
-        check=True,
-        capture_output=True,
-    )
-    certificate_file.write_bytes(certificate_file.read_bytes() + key.read_bytes())
-    return certificate_file
 
 
 RUSSIAN = "Шапочка обязательна для всех посетителей бассейна."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -18,9 +19,11 @@ from rag.errors import ConfigurationError, ProviderError
 from rag.models import endpoint
 from rag.models.embed.remote_embedder import BATCH_TEXTS, RemoteEmbedder, remote_embedder
 from rag.models.endpoint import NO_KEY_SENT, delay_after
+from tests.endpoint import certificate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from rag.corpus import Vectors
     from tests.endpoint import Behaviour, Endpoint, Reply
@@ -301,6 +304,49 @@ async def test_a_closed_port_is_no_connection_and_credentials_in_the_url_stay_se
             pass
     assert "hush" not in str(error.value)
     assert provider.url in str(error.value)
+
+
+async def test_a_proxy_that_the_variables_put_before_the_endpoint_is_named(
+    provider: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", provider.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(ProviderError, match=r"HTTP 407, through the proxy of HTTP_PROXY \(http://127"):
+        async with opened(provider, base_url="http://127.0.0.1:1/v1", probe=provider.failing(407)):
+            pass
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(ProviderError, match=r"5 of 5 .* to the proxy of HTTP_PROXY .* NO_PROXY"):
+        async with opened(provider):
+            pass
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    async with opened(provider) as embedder:
+        assert embedder.identity.dimension == 3
+
+
+async def test_a_certificate_of_an_own_authority_is_named_and_not_tried_again(
+    provider: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(signed)
+    provider.socket = context.wrap_socket(provider.socket, server_side=True)
+    base_url = f"https://localhost:{provider.server_port}/v1"
+    with pytest.raises(ProviderError, match=r"1 of 5 attempts: its certificate is not .* SSL_CERT_FILE"):
+        async with opened(provider, base_url=base_url):
+            pass
+    monkeypatch.setenv("SSL_CERT_FILE", str(signed))
+    async with opened(provider, base_url=base_url) as embedder:
+        assert embedder.identity.dimension == 3
+    with pytest.raises(ProviderError, match=r"not valid for '127\.0\.0\.1'\.$"):
+        async with opened(provider, base_url=base_url.replace("localhost", "127.0.0.1")):
+            pass
+
+
+async def test_a_host_name_that_leads_nowhere_is_no_silent_server(provider: Endpoint) -> None:
+    with pytest.raises(ProviderError, match="5 of 5 attempts: its host name can't be resolved"):
+        async with opened(provider, base_url="http://nowhere.invalid/v1"):
+            pass
 
 
 GOOD = vector("one")
