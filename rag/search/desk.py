@@ -546,7 +546,7 @@ class Desk:
     def _passes(self, view: View, listed: ListedSource) -> bool:
         """Whether a listed source passes the gate, as `rag.search.recall` has it for chunks."""
         admitted = view.admits(listed.stored)
-        if not admitted and is_fault(listed.stored, listed.generation, listed.revision):
+        if not admitted and is_fault(view, listed.stored, listed.generation, listed.revision):
             self._alarm(1)
         return admitted
 

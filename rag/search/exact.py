@@ -337,8 +337,8 @@ async def _readable_sources(
         source = stored[view].get(holder.id)
         if source and view.admits(source):
             readable.append(_ReadableSource(view, holder, source))
-        elif source and not view.may_match_now(source):
-            faults += is_fault(source, holder.generation, holder.revision)
+        elif source:
+            faults += is_fault(view, source, holder.generation, holder.revision)
     if faults:
         state.alarm(faults)
     return readable

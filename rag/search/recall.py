@@ -557,15 +557,17 @@ Alarm: TypeAlias = "Callable[[int], None]"
 """Called with the number of sources that the gate withheld because of a fault (see `is_fault`)."""
 
 
-def is_fault(withheld: StoredSource, generation: str, revision: int) -> bool:
+def is_fault(view: View, withheld: StoredSource, generation: str, revision: int) -> bool:
     """Whether a row that the engine returned and the gate withheld shows a bug, and not a race.
 
     `generation` and `revision` are the row's. If either differs from the source's, the source was replaced or
     its access record changed after the row was written: a race. If both are current, engine and gate have
-    judged the same record and disagree: a bug.
+    judged the same record and disagree: a bug. A filter that became ids before the search is no such case,
+    because the source may have changed since.
     """
     record = withheld.access
-    return (generation, revision) == (withheld.generation, record.revision if record else 0)
+    is_current = (generation, revision) == (withheld.generation, record.revision if record else 0)
+    return is_current and not view.may_match_now(withheld)
 
 
 async def admit(candidates: Sequence[Candidate], query: Query, limit: int, alarm: Alarm) -> list[Hit]:
@@ -606,9 +608,7 @@ async def _visible(
         sources = await view.table.sources(split_chunk_id(id_)[0] for id_ in versions)
         admitted = {id_: source for id_, source in sources.items() if view.admits(source)}
         withheld = {id_: sources[id_] for id_ in sources.keys() - admitted.keys()}
-        # A filter became a list of ids before the search: a source that has changed since is no fault.
-        withheld = {id_: source for id_, source in withheld.items() if not view.may_match_now(source)}
-        if faults := _faults(withheld, versions):
+        if faults := _faults(view, withheld, versions):
             alarm(len(faults))
         # A source that is being replaced has chunks of two generations, under the same ids. Only those of the
         # generation that its record names belong to the text, the fields and the rights of that record.
@@ -628,7 +628,9 @@ async def _visible(
     return visible  # without sources that were replaced during each attempt: they fail closed
 
 
-def _faults(withheld: Mapping[str, StoredSource], versions: Mapping[str, Sequence[StoredChunk]]) -> set[str]:
+def _faults(
+    view: View, withheld: Mapping[str, StoredSource], versions: Mapping[str, Sequence[StoredChunk]]
+) -> set[str]:
     """The withheld sources with a chunk that the engine should have excluded."""
     if not withheld:
         return set()
@@ -636,7 +638,7 @@ def _faults(withheld: Mapping[str, StoredSource], versions: Mapping[str, Sequenc
     return {
         id_
         for id_, chunk in rows
-        if id_ in withheld and is_fault(withheld[id_], chunk.generation, chunk.revision)
+        if id_ in withheld and is_fault(view, withheld[id_], chunk.generation, chunk.revision)
     }
 
 
