@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -63,7 +64,6 @@ async def _discover(git: _Git, origin: GitOrigin, context: OriginContext) -> Ori
     findings.discovery.whole.add(context.prefix)
     tree = await git.tree(origin.folder)
     dates = await git.dates(origin.folder) if origin.dates else {}
-    documents: dict[str, str] = {}
     for path, entry in tree.items():
         if path.endswith(SIDECAR_SUFFIX) or not context.is_wanted(path):
             continue
@@ -72,27 +72,11 @@ async def _discover(git: _Git, origin: GitOrigin, context: OriginContext) -> Ori
         elif not context.may_read(path):
             findings.ignored(path, context.uri(path))
         else:
-            documents[path] = _token(path, tree, dates)
-    for path, token in documents.items():
-        uri = context.uri(path)
-        findings.state[path] = {"uri": uri, "token": token}
-        if context.before.get(path, {}).get("token") == token and context.is_current(uri):
-            findings.discovery.unchanged.add(uri)
-            continue
-        try:
-            data, sidecar = await _contents(git, path, tree, context)
-            if not context.reads(path, data):
-                findings.ignored(path, uri)
-                del findings.state[path]
-                continue
             stated = {"date": dates[path]} if path in dates else {}
-            file = context.local_file(path, data, stated=stated, sidecar=sidecar)
-        except FetchError as error:
-            findings.failed(path, str(error))
-            findings.discovery.retained.add(uri)
-            del findings.state[path]
-        else:
-            findings.discovery.files[uri] = file
+            read = partial(_contents, git, path, tree, context)
+            await findings.take(context, path, _token(path, tree, dates), read, stated)
+            if findings.state.get(path, {}).get("other"):
+                del findings.state[path]  # reading it again costs nothing
     return findings
 
 

@@ -5,7 +5,7 @@ An error of a single document becomes an outcome in the report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -113,6 +113,43 @@ class OriginFindings:
 
     discovery: Discovery = field(default_factory=Discovery)
     state: State = field(default_factory=dict)
+
+    async def take(
+        self,
+        context: OriginContext,
+        path: str,
+        token: str,
+        read: Callable[[], Awaitable[tuple[bytes, bytes]]],
+        stated: Mapping[str, str] | None = None,
+    ) -> None:
+        """Read a document and its sidecar, unless its `token` tells that both are as in the last run.
+
+        Without a token it is read in any case.
+        """
+        uri, before = context.uri(path), context.before.get(path, {})
+        is_as_before = bool(token) and before.get("token") == token
+        if is_as_before and before.get("other"):
+            self.ignored(path, uri)
+            self.state[path] = dict(before)
+            return
+        if is_as_before and context.is_current(uri):
+            self.discovery.unchanged.add(uri)
+            self.state[path] = {"uri": uri, "token": token}
+            return
+        try:
+            data, sidecar = await read()
+        except GoneError:
+            return  # deleted since the listing
+        except FetchError as error:
+            self.failed(path, str(error))
+            self.discovery.retained.add(uri)
+            return
+        self.state[path] = {"uri": uri, "token": token}
+        if context.reads(path, data):
+            self.discovery.files[uri] = context.local_file(path, data, stated=stated, sidecar=sidecar)
+        else:
+            self.ignored(path, uri)
+            self.state[path]["other"] = True  # so that it isn't fetched again until it changes
 
     def failed(self, path: str, reason: str) -> None:
         """Report a document that could not be fetched."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -100,34 +101,24 @@ async def _discover(bucket: _Bucket, origin: S3Origin, context: OriginContext) -
     prefix = origin.prefix.rstrip("/") + "/" if origin.prefix else ""
     objects = {key.removeprefix(prefix): entry for key, entry in (await bucket.objects(prefix)).items()}
     fetched = 0
+
+    async def contents(path: str) -> tuple[bytes, bytes]:
+        nonlocal fetched
+        max_bytes = context.most_bytes(path)
+        _check_size(objects[path].size, max_bytes, origin.max_bytes - fetched, origin.max_bytes)
+        data, sidecar = await bucket.read(prefix + path, max_bytes), path + SIDECAR_SUFFIX
+        fetched += len(data)
+        return data, await _sidecar(bucket, prefix + sidecar) if sidecar in objects else b""
+
     for path, entry in objects.items():
         if path.endswith(SIDECAR_SUFFIX) or not path or not context.is_wanted(path):
             continue
-        uri, sidecar = context.uri(path), objects.get(path + SIDECAR_SUFFIX)
         if not context.may_read(path):
-            findings.ignored(path, uri)
+            findings.ignored(path, context.uri(path))
             continue
-        token = f"{entry.etag} {sidecar.etag if sidecar else ''}".strip()
-        findings.state[path] = {"uri": uri, "token": token}
-        if entry.etag and _is_unchanged(context.before.get(path, {}), path, findings, context):
-            continue
-        try:
-            _check_size(entry.size, context.most_bytes(path), origin.max_bytes - fetched, origin.max_bytes)
-            data = await bucket.read(prefix + path, context.most_bytes(path))
-            beside = await _sidecar(bucket, prefix + path + SIDECAR_SUFFIX) if sidecar else b""
-        except GoneError:
-            del findings.state[path]  # deleted since the listing
-        except FetchError as error:
-            findings.failed(path, str(error))
-            findings.discovery.retained.add(uri)
-            del findings.state[path]
-        else:
-            fetched += len(data)
-            if context.reads(path, data):
-                findings.discovery.files[uri] = context.local_file(path, data, sidecar=beside)
-            else:
-                findings.ignored(path, uri)
-                findings.state[path]["other"] = True  # so that it isn't fetched again until it changes
+        sidecar = objects.get(path + SIDECAR_SUFFIX)
+        token = f"{entry.etag} {sidecar.etag if sidecar else ''}".strip() if entry.etag else ""
+        await findings.take(context, path, token, partial(contents, path))
     await _keep_unlisted(bucket, prefix, objects, findings, context)
     return findings
 
@@ -166,23 +157,6 @@ async def _keep_unlisted(
         findings.discovery.retained |= {part for part in unseen if part.partition("#")[0] == uri}
         if path in context.before:
             findings.state[path] = dict(context.before[path])
-
-
-def _is_unchanged(
-    before: Mapping[str, Any], path: str, findings: OriginFindings, context: OriginContext
-) -> bool:
-    """Whether an object is unchanged since the last run, and if it is a document, still stored."""
-    now = findings.state[path]
-    if before.get("token") != now["token"]:
-        return False
-    if before.get("other"):
-        findings.ignored(path, now["uri"])
-        now["other"] = True
-        return True
-    if not context.is_current(now["uri"]):
-        return False
-    findings.discovery.unchanged.add(now["uri"])
-    return True
 
 
 def _check_size(size: int, max_bytes: int, bytes_left: int, in_all: int) -> None:

@@ -94,7 +94,7 @@ def _names(entries: list[zipfile.ZipInfo]) -> list[str]:
     """
     names = {at: _stated_name(entry) for at, entry in enumerate(entries)}
     raw = {at: entries[at].filename.encode("cp437") for at, name in names.items() if name is None}
-    is_dos = all(entries[at].create_system == 0 for at in raw)  # packed by DOS, or by Windows as if it were DOS
+    is_dos = all(entries[at].create_system == 0 for at in raw)  # packed by DOS, or as if by it
     label = "cp437" if is_dos else ""
     read = decode_part(b"\n".join(raw.values()), label).text.split("\n")
     if len(read) != len(raw):  # a name may hold a line end
