@@ -99,6 +99,7 @@ def with_spanned(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
     heads = {at for row in rows[begin:end] for at, cell in enumerate(row) if cell.strip(COVERED)}
     plain = [_with_values(row, frozenset()) for row in rows]
     spread = [*plain[:end], *(_with_values(row, heads) for row in rows[end:])]
+    # A hostile table has a long cell over a thousand columns.
     return spread if _length(spread) <= MAX_GROWTH * _length(rows) else plain
 
 
@@ -125,6 +126,7 @@ def _with_values(row: Sequence[str], heads: Collection[int]) -> list[str]:
     value, has_label, has_head = "", False, False
     for at, cell in enumerate(row):
         if cell != COVERED:
+            # A figure over several columns may be their sum, and a long text is layout.
             value = cell if has_label and _is_value(cell) else ""
             has_label, has_head = has_label or bool(cell), False
         is_below = at in heads
@@ -173,9 +175,9 @@ def named_figures(rows: Sequence[Sequence[str]], starts: Collection[int] = ()) -
     of the `starts`, the rows after a blank one.
     """
     filled, figures = Counter[int](), Counter[int]()
-    for at in range(len(rows) - 1, -1, -1):
+    for at in range(len(rows) - 1, -1, -1):  # from below: what is above the figures may be anything
         row, is_comment = rows[at], rows[at][0].startswith(_COMMENT)
-        if are_units(row):
+        if are_units(row):  # they are read with the names above them
             continue
         names = [column for column, cell in enumerate(row) if cell]
         values = [column for column in names if _is_figure(row[column])]
@@ -186,7 +188,7 @@ def named_figures(rows: Sequence[Sequence[str]], starts: Collection[int] = ()) -
             is_header = bool(over) and not is_comment and at > 0 and _begins_table(rows, at, starts)
         if is_header and values:  # of sensors, named above their units
             is_header = len(values) < len(names) and are_units(rows[at + 1])
-        if is_header and (at == 0 or 2 * at < len(rows) - 1):
+        if is_header and (at == 0 or 2 * at < len(rows) - 1):  # most rows are records, whatever stands above
             return at
         if not is_comment:
             filled.update(names)
@@ -288,7 +290,7 @@ def caption_lines(above: Sequence[str]) -> tuple[str, ...]:
     lines: list[str] = []
     for part in reversed(above[-CAPTION_PARTS:]):
         line = caption_line(part)
-        if not line or len(" ".join((line, *lines))) > MAX_CAPTION_CHARS:
+        if not line or len(" ".join((line, *lines))) > MAX_CAPTION_CHARS:  # the nearest is mostly the period
             break
         lines.insert(0, line)
     return tuple(lines)

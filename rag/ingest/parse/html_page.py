@@ -247,7 +247,7 @@ def main_part(page: str) -> str:
         return page
     inside = page[articles.start : articles.stop]
     heading = None if _MAIN_HEADING.search(inside) else _MAIN_HEADING.search(page, 0, articles.start)
-    start = heading.start() if heading else articles.start
+    start = heading.start() if heading else articles.start  # the headline may stand above the article
     outside = _prose(page[:start] + page[articles.stop :])
     # The articles of a page may be reviews below what it is about, which would be lost.
     is_small = _prose(inside) < outside * (_BELOW_HEADING if heading else _WITH_HEADING)

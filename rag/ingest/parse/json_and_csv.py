@@ -222,6 +222,7 @@ def _table(text: str, delimiter: str) -> _Table:
         return _Table("", (), iter(()))
     cells = [row.cells for row in sample]
     raw_rows = [*_as_written(text, sample, delimiter)]
+    # An instrument writes names and values above its figures: these would name the columns.
     at = named_figures(cells, {at for at, raw in enumerate(raw_rows) if raw.startswith("\n")})
     is_record = False
     if at is None:

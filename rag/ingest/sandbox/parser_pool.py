@@ -223,7 +223,7 @@ async def _return_process(pool: _Pool, child: _Child) -> None:
     """Return a process to the pool unless it has ended; a full pool ends its least recently used one."""
     if child.process.returncode is None:
         pool.idle.append(child)
-    if len(pool.idle) > MOST_IDLE:
+    if len(pool.idle) > MOST_IDLE:  # each keeps its libraries in memory
         await pool.idle.pop(0).end()
 
 

@@ -192,6 +192,7 @@ def message_of(data: bytes) -> Message:
     if not data.strip():
         raise EmptyFileError("the mail has no content")
     message = email.parser.BytesParser(policy=_AsWritten()).parsebytes(_mail_bytes(data))
+    # The library takes any text for a mail without headers.
     if _USUAL.isdisjoint(name.lower() for name, _ in message.raw_items()):
         raise ParseError("it is not a mail: it has neither sender, nor subject, nor date")
     return message

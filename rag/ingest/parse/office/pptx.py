@@ -88,7 +88,7 @@ class _Reader:
             self.draft.heading(first, 1, title=None if is_title else "")
             self._write(lines[1:])
             shapes = shapes[1:]
-        elif any(shape.tag == "graphicFrame" for shape in shapes):
+        elif any(shape.tag == "graphicFrame" for shape in shapes):  # a chart or a table without a title
             self.draft.heading(f"Slide {self._number}", 1)
         for shape in shapes:
             self._shape(shape, path)

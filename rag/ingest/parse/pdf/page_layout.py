@@ -197,7 +197,7 @@ def _are_rows(lines: Sequence[Line], rules: Sequence[Box], edge: float) -> bool:
     parts = [_columns_at([lines[at] for at in sorted(part)], edge) for part in between]
     rows = [part for part in parts if part.fewest]
     whole = _Columns(*([line for row in rows for line in row[side]] for side in (0, 1)))
-    if len(rows) < _FEW:
+    if len(rows) < _FEW:  # one row may be anything
         return False
     cells = [row for row in rows if max(map(len, row)) <= _CELL]
     return 2 * len(cells) > len(parts) or _side_changes(whole) >= len(rows) or not _are_prose(whole)
