@@ -127,7 +127,7 @@ class Intake:
                     return
                 if self._run.exit_code in SUCCEEDED and not self._has_read:
                     self._has_read = True
-                    self._command.append("--gentle")
+                    self._command.append("--gentle")  # somebody waits for the first run only
 
     async def _changes(self) -> AsyncGenerator[None, None]:
         """Yields once the folder is watched or found missing, and at each change of it or in it."""
@@ -162,7 +162,7 @@ class Intake:
             await self._once()
             if self._run.exit_code in SUCCEEDED | {WRONG_SETTINGS} or not self._folder.exists():
                 return
-            if self._run.exit_code == BUSY:
+            if self._run.exit_code == BUSY:  # no failure, so the pauses don't grow
                 await anyio.sleep(BUSY_PAUSE_SECONDS)
                 continue
             await anyio.sleep(pause)
