@@ -79,7 +79,7 @@ def serve_by_shared_desk() -> None:
 
 
 def _has_host() -> bool:
-    """Whether no standard stream is closed, and no person sits at a terminal."""
+    """Whether all standard streams are open, and no person sits at a terminal."""
     try:
         return not os.isatty(0) and all(os.fstat(stream) for stream in (0, 1, 2))
     except OSError:
@@ -91,14 +91,14 @@ def _arguments(arguments: list[str]) -> list[str] | None:
 
     Example: --user ann --data=x -> --user ann --data x
     """
-    whole, rest = list[str](), iter(arguments)
-    for argument in rest:
+    pairs, remaining = list[str](), iter(arguments)
+    for argument in remaining:
         name, equals, value = argument.partition("=")
-        value = value if equals else next(rest, "-")
+        value = value if equals else next(remaining, "-")
         if name not in OF_THE_ASKER + PATHS or value.startswith("-"):
             return None
-        whole += (name, value)
-    return whole
+        pairs += (name, value)
+    return pairs
 
 
 class Bridge:
@@ -214,16 +214,16 @@ class Bridge:
             OSError: standard output is closed.
         """
         listens = max(len(self._to_desk), len(self._to_host)) <= MAX_BEHIND and self._late < 0
-        readers: list[int | socket.socket] = [each for each in inputs if each or listens]
+        readers: list[int | socket.socket] = [source for source in inputs if source or listens]
         writers: list[int | socket.socket] = [1] if self._to_host else []
         if self._desk:
             readers += [self._desk] if len(self._to_host) <= MAX_BEHIND else []
             writers += [self._desk] if self._to_desk else []
         seconds = SETTLING_SECONDS if self._ends_at else WAIT_SECONDS
         ready, open_, _ = select.select(readers, writers, [], seconds)
-        for each in inputs:
-            if each in ready:
-                os.read(each, BLOCK) if each else self._hear_host()
+        for source in inputs:
+            if source in ready:
+                os.read(source, BLOCK) if source else self._hear_host()
         if 1 in open_:
             with suppress(BlockingIOError):
                 del self._to_host[: os.write(1, self._to_host[: select.PIPE_BUF])]  # never blocks
@@ -256,8 +256,8 @@ class Bridge:
         except OSError:
             block = b""
         # At the end of input, a last line without its end counts, too.
-        *lines, rest = (self._from_host + (block or b"\n")).split(b"\n")
-        self._from_host = rest[:MAX_LINE]
+        *lines, incomplete = (self._from_host + (block or b"\n")).split(b"\n")
+        self._from_host = incomplete[:MAX_LINE]
         for line in filter(bytes.strip, lines):
             self._number += 1
             self._unanswered[self._number] = line[:MAX_LINE]
@@ -331,9 +331,9 @@ def _key(arguments: list[str]) -> str:
 def _installation() -> list[tuple[str, int]]:
     """A value that changes with refdesk or its dependencies: its files, and the folders of packages."""
     paths = [folder for folder in sys.path if folder.endswith("-packages")]
-    own = os.path.dirname(os.path.dirname(__file__))
+    root = os.path.dirname(os.path.dirname(__file__))
     for package in ("server", "rag"):
-        for folder, _, names in os.walk(f"{own}/{package}"):
+        for folder, _, names in os.walk(f"{root}/{package}"):
             paths += [f"{folder}/{name}" for name in names if name.endswith(".py")]
     return [(path, os.stat(path).st_mtime_ns) for path in sorted(paths) if os.path.exists(path)]
 

@@ -78,7 +78,7 @@ def note_refusal(reason: str) -> None:
 
 
 def refusal_fields() -> dict[str, object]:
-    """The caller, as far as known, and the reason, for a request that was refused before it became a call."""
+    """The caller, if known, and the reason, for a request that was refused before it became a call."""
     request = current_request.get()
     return {**request.caller, "why": request.reason} if request else {}
 

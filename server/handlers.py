@@ -156,9 +156,9 @@ class App:
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
         """tools/list: the tools that the principal may call, each with an overview of what it reaches."""
-        principal, mine = self._principal_and_tools(context)
+        principal, callers_tools = self._principal_and_tools(context)
         listed: list[types.Tool] = []
-        for tool in mine:
+        for tool in callers_tools:
             asker = principal_through(principal, tool)
             overview = await self.lazy_desk.overview(asker)
             began = None if self.remote else await self.lazy_desk.first_ingestion(asker, overview)
@@ -166,7 +166,7 @@ class App:
                 self.settings, tool, asker, overview, pictures=self._pictures, first_ingestion=began
             )
         if self._shows_apps(context):
-            listed = mcp_apps.with_page(listed, mine)
+            listed = mcp_apps.with_page(listed, callers_tools)
         self.lazy_desk.listed.set()
         return types.ListToolsResult(tools=listed)
 
@@ -195,9 +195,9 @@ class App:
 
     def _handler(self, context: Context, name: str) -> Handler:
         """The function that answers calls of a tool by this caller."""
-        principal, mine = self._principal_and_tools(context)
+        principal, callers_tools = self._principal_and_tools(context)
         with_app = self._shows_apps(context)
-        for tool in mine:
+        for tool in callers_tools:
             asker = principal_through(principal, tool)
             if name == tool.name:
                 return partial(self._search, asker, tool, with_app=with_app)
@@ -205,13 +205,13 @@ class App:
                 return partial(self._get_source, asker)
             if name == server_settings.FETCH and server_settings.fetches(self.settings.server, tool):
                 return partial(self._fetch, asker)
-        if name == server_settings.PAGE_PICTURE and with_app and mine:
-            return partial(self._page_picture, principal_through_any(principal, mine))
+        if name == server_settings.PAGE_PICTURE and with_app and callers_tools:
+            return partial(self._page_picture, principal_through_any(principal, callers_tools))
         # A tool that the caller's key or scope doesn't name is answered like one that doesn't exist.
-        there = [listed.name for tool in mine for listed in (tool, tool.opener) if listed]
-        if any(server_settings.fetches(self.settings.server, tool) for tool in mine):
-            there.append(server_settings.FETCH)
-        raise MCPError(types.INVALID_PARAMS, NO_TOOL.format(name[:64], ", ".join(there) or "none"))
+        tool_names = [listed.name for tool in callers_tools for listed in (tool, tool.opener) if listed]
+        if any(server_settings.fetches(self.settings.server, tool) for tool in callers_tools):
+            tool_names.append(server_settings.FETCH)
+        raise MCPError(types.INVALID_PARAMS, NO_TOOL.format(name[:64], ", ".join(tool_names) or "none"))
 
     async def _search(
         self,

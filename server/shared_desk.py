@@ -354,11 +354,11 @@ def variables_that_count(settings: Settings, names: Iterable[str]) -> set[str]:
     prefixes += OF_SPANS if settings.server.traces else ()
     reaches_out = has_endpoint or bool(prefixes)
     prefixes += OF_CERTIFICATES if reaches_out else ()
-    named = set(re.findall(r"\w+", dumped))
+    words = set(re.findall(r"\w+", dumped))
     return {
         name
         for name in names
-        if name in named or name.startswith(prefixes) or (reaches_out and name.upper().endswith("_PROXY"))
+        if name in words or name.startswith(prefixes) or (reaches_out and name.upper().endswith("_PROXY"))
     }
 
 

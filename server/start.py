@@ -108,7 +108,7 @@ def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None
 def local_settings(
     flags: argparse.Namespace, environment: Mapping[str, str], asker: Mapping[str, object] | None = None
 ) -> tuple[Settings, Path]:
-    """The settings of a local server with these flags, and their file. `asker` replaces that of the flags.
+    """The settings of a local server with these flags, and their file. `asker` replaces the flags' asker.
 
     Raises:
         ConfigurationError: they are invalid.

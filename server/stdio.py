@@ -197,7 +197,7 @@ class StdoutLines:
         """Do nothing: only a bridge needs to know."""
 
     async def keep(self, number: int, method: str) -> None:
-        """Do nothing, likewise."""
+        """Do nothing, as `settle`."""
 
     async def write(self, message: types.JSONRPCMessage, number: int | None) -> None:  # noqa: ARG002 a host knows by the id
         """Write a message in a thread, because the host may be slow to read.

@@ -253,7 +253,7 @@ async def _expiry(source: SourceAccess) -> datetime | None:
 
 
 def grant_change(settings: Settings, entries: tuple[str, ...]) -> AccessChange:
-    """The change that lets these entries in, too.
+    """The change that also lets these entries in.
 
     Raises:
         ConfigurationError: an entry is not valid.
@@ -331,12 +331,12 @@ def access_reason(asker: Principal, access: Access | None, case: LetterCase) -> 
     """Why the access rule shows a source with this record to somebody, or hides it: a sentence."""
     if access is None:
         return "it has no access record."
-    mine = rule.entries_of(asker)
-    if denied := sorted(rule.matching_entries(mine, access.deny, exact=case == "always")):
+    of_asker = rule.entries_of(asker)
+    if denied := sorted(rule.matching_entries(of_asker, access.deny, exact=case == "always")):
         return f"{denied[0]} is denied, and deny always wins."
     if access.visibility == "tenant":
         return "everybody in the tenant may see it."
-    if allowed := sorted(rule.matching_entries(mine, access.allow, exact=case != "never")):
+    if allowed := sorted(rule.matching_entries(of_asker, access.allow, exact=case != "never")):
         return f"{allowed[0]} is allowed."
     return "it is restricted, and neither the user nor one of their groups is allowed."
 
@@ -484,6 +484,7 @@ async def change_sources(
     tenant, accesses = tenant_of(settings), {source.id: source.access for source in sources}
 
     def around(pairs: Pairs) -> AbstractContextManager[None]:
+        # Called under the lock of the records, so the log has the state that really was before.
         now = {id_: before and before.access for id_, (before, _) in pairs.items()}
         if as_seen and now != accesses:
             raise BusyError("Somebody else has changed these rights meanwhile. Look at them again.")

@@ -162,13 +162,13 @@ def _restore_keys(desk: Home, result: RestoreResult, backup: Archive, *, exact: 
     Where the desk has had keys of the tenant, a missing one counts as revoked. With `exact`, only the log
     decides.
     """
-    theirs = Keys.model_validate_json(result.keys).keys if result.keys else ()
+    saved_keys = Keys.model_validate_json(result.keys).keys if result.keys else ()
     with changing_keys(desk) as (present, write):
         is_logged, ended = _keys_in_log(local_folder(desk), result.tenant)
         has_keys = is_logged or any(key.tenant == result.tenant for key in present)
         has_keys = has_keys or (result.replaced and _has_key_file(desk))
         present_ids = {key.id for key in present}
-        missing = [key for key in theirs if key.id not in present_ids]
+        missing = [key for key in saved_keys if key.id not in present_ids]
         # A key names its tenant, so none is restored under another name.
         allowed = result.tenant == backup.about.tenant and (exact or not has_keys)
         restored = [key for key in missing if allowed and key.id not in ended]
@@ -223,7 +223,7 @@ def _lines(result: RestoreResult, keys: dict[str, Any], file: Path, home: Home) 
 
 @click.group("storage", cls=Group)
 def storage_command() -> None:
-    """Move a desk to a bucket of an object store, or home.
+    """Move a desk to a bucket of an object store, or back.
 
     With storage.uri, commands write a desk in its bucket, and any number of servers read it there. Options of
     the store are in [storage.options]. Credentials come from the environment: AWS_ACCESS_KEY_ID and

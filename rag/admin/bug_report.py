@@ -109,7 +109,7 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
 async def _collections(settings: Settings) -> AsyncIterator[str]:
     reader = DeskReader.of(settings)
     for tenant in _tenants(settings):
-        for collection in await _made(reader, tenant):
+        for collection in await _readable_collections(reader, tenant):
             embedder = f"{collection.embedder.provider}, {collection.embedder.dimension} dimensions"
             build = f"language {collection.language}, {embedder}, build {collection.build}"
             try:
@@ -121,7 +121,7 @@ async def _collections(settings: Settings) -> AsyncIterator[str]:
             yield f"- {tenant}.{collection.name}: {counts}, {build}"
 
 
-async def _made(reader: DeskReader, tenant: str) -> Sequence[Collection]:
+async def _readable_collections(reader: DeskReader, tenant: str) -> Sequence[Collection]:
     with suppress(RefdeskError, OSError):
         return await reader.collections(tenant)
     return ()
@@ -157,7 +157,9 @@ async def _names(settings: Settings, config: Path) -> dict[str, str]:
         if tenant != "default":
             names[tenant] = f"TENANT-{number}"
         collection_names += [
-            collection.name for collection in await _made(reader, tenant) if collection.name != "documents"
+            collection.name
+            for collection in await _readable_collections(reader, tenant)
+            if collection.name != "documents"
         ]
     names |= {name: f"COLLECTION-{number}" for number, name in enumerate(dict.fromkeys(collection_names), 1)}
     return names

@@ -210,13 +210,13 @@ def collection_option(default: str | None) -> Callable[[Any], Any]:
 
 def language_option(of: str, *, auto: bool = True, default: str | None = "auto") -> Callable[[Any], Any]:
     """--language, None if it isn't given. `auto` is a choice only if allowed; the help names `default`."""
-    each = "auto for each document's own, or " if auto else ""
+    automatic = "auto for each document's own, or " if auto else ""
     usual = f" Default: {default}." if default else ""
     return click.option(
         "--language",
         type=click.Choice([*(["auto"] if auto else []), *get_args(Language)], case_sensitive=False),
         metavar="NAME",
-        help=f"Language whose rules stem the words of {of}: {each}German, French, …, none.{usual}",
+        help=f"Language whose rules stem the words of {of}: {automatic}German, French, …, none.{usual}",
     )
 
 

@@ -473,8 +473,8 @@ def _search_problems(
 
 def _missing_problem(names: Iterable[str], every: Sequence[Collection]) -> str | None:
     """Which collections there are not; None while there are no collections."""
-    known = {collection.name for collection in every}
-    missing = [name for name in names if name not in known]
+    existing = {collection.name for collection in every}
+    missing = [name for name in names if name not in existing]
     return f"There is no collection {', '.join(missing)}." if every and missing else None
 
 

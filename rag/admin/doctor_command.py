@@ -292,9 +292,9 @@ def _for_people(lines: Sequence[HealthLine]) -> Iterator[str]:
     for alike in kinds.values():
         first = alike[0]
         parts = names_briefly([line.part for line in alike], PARTS_NAMED)
-        named = parts if len(alike) == 1 else f"{len(alike):,} ({parts})"
+        described = parts if len(alike) == 1 else f"{len(alike):,} ({parts})"
         text = f": {first.text}" if first.text else ""
-        yield f"{first.state:6} {first.check:15} {named}{text}"
+        yield f"{first.state:6} {first.check:15} {described}{text}"
 
 
 def _shape(line: HealthLine) -> str:
@@ -430,11 +430,12 @@ async def _repair_if_asked(finding: Finding, *, fix: bool, yes: bool) -> HealthL
 
 
 async def _embedder_findings(settings: Settings, desk: OpenFolder) -> AsyncIterator[Finding]:
-    own = [collection for collection in desk.own if collection.embedder != NO_VECTORS]
+    with_vectors = [collection for collection in desk.own if collection.embedder != NO_VECTORS]
     identities = {
-        name: await _identity(settings, name) for name in {collection.embedder_name for collection in own}
+        name: await _identity(settings, name)
+        for name in {collection.embedder_name for collection in with_vectors}
     }
-    for collection in own:
+    for collection in with_vectors:
         problem = ""
         try:
             check_embedder(collection, identities[collection.embedder_name])

@@ -154,8 +154,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     Existing sources keep their access unless you add --set-access.
 
     Empty files and files of other formats are not failures: a summary counts them. Exits with 0 on success, 1
-    if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing. For a
-    scheduler: with --known-ok, what failed before in the same way, and hasn't changed, doesn't count.
+    if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing. In a
+    scheduler, add --known-ok, so that the same failure isn't reported each time.
     """
     settings = _with_files(settings, include, exclude, archives=archives)
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
@@ -191,7 +191,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
 def _with_files(
     settings: Settings, include: tuple[str, ...], exclude: tuple[str, ...], *, archives: bool
 ) -> Settings:
-    """The settings with the choice of files that the options make; what they leave out stays."""
+    """The settings with the files that the options choose. An option that isn't given changes nothing."""
     chosen: dict[str, object] = {"include": include, "exclude": settings.ingest.exclude + exclude}
     chosen["archives"] = archives
     options = settings.ingest.model_copy(update={key: value for key, value in chosen.items() if value})
@@ -342,20 +342,20 @@ async def _watch_once(
     Returns all names: changes in between were not seen.
     """
     watched = _names_by_real_path(folders)
-    there = _existing(watched)
-    if not there:
+    existing = _existing(watched)
+    if not existing:
         await _run(run, due)
         while not _existing(_names_by_real_path(folders)):  # noqa: ASYNC110 no event comes of what isn't there
             await anyio.sleep(LOOK_MS / 1000)
         return list(dict.fromkeys(folders.values()))
-    async for paths in changes_in(there, without=without):
+    async for paths in changes_in(existing, without=without):
         # The first turn comes once the watch is active, so no change between it and the run is missed.
         changed = [name for folder, name in watched.items() if any(is_below(path, folder) for path in paths)]
         await _run(run, list(dict.fromkeys([*due, *changed])))
         due = []
         now = _existing(watched)
-        if now != there or paths & there.keys() or watched != _names_by_real_path(folders):
-            for path in there.keys() - now.keys():
+        if now != existing or paths & existing.keys() or watched != _names_by_real_path(folders):
+            for path in existing.keys() - now.keys():
                 echo(f"{path} is gone. Waiting for it.", err=True)
             break
     return list(dict.fromkeys(folders.values()))

@@ -135,7 +135,7 @@ def failures_text(outcomes: Iterable[Outcome]) -> str:
 
 def causes_text(causes: Mapping[str, int]) -> str:
     """Counts by cause, the largest first: {"damaged": 3, "encrypted": 1} -> "3 damaged, 1 encrypted"."""
-    ordered = sorted(causes.items(), key=lambda one: (-one[1], one[0]))
+    ordered = sorted(causes.items(), key=lambda cause_count: (-cause_count[1], cause_count[0]))
     return ", ".join(f"{count} {cause}" for cause, count in ordered)
 
 

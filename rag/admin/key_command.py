@@ -195,7 +195,7 @@ async def create_command(
 
 
 async def _exposures(settings: Settings, key: ApiKey) -> list[Exposure]:
-    """What is open to all with a key. The key is there whether that can be told or not."""
+    """What everybody with a key can read; nothing if that can't be told, because the key is valid anyway."""
     try:
         return await exposures(settings, key.tenant, intended=True)
     except StoreError as error:
@@ -249,7 +249,7 @@ def _row(key: ApiKey) -> tuple[object, ...]:
 @command("revoke", key_command, of_tenant=False, changes=True)
 @click.argument("id_", metavar="ID")
 async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
-    """Revoke a key, given by its id or as a whole. Running servers reject it from the next request on."""
+    """Revoke a key, by its id or the whole key. Running servers reject it from the next request on."""
     id_ = id_in(id_)
     revoke_key(settings.home, id_)
     print_result({"revoked": id_}, f"Revoked the key {id_}.", as_json=as_json)
@@ -304,9 +304,9 @@ def revoke_key(data: Home, id_: str) -> None:
 def revoke_keys(data: Home, tenant: str) -> int:
     """Revoke all keys of a tenant, which would open a later one with the same name. Returns their number."""
     with changing_keys(data) as (keys, write):
-        if theirs := [key for key in keys if key.tenant == tenant]:
-            _revoke(data, keys, theirs, write)
-    return len(theirs)
+        if of_tenant := [key for key in keys if key.tenant == tenant]:
+            _revoke(data, keys, of_tenant, write)
+    return len(of_tenant)
 
 
 def _revoke(data: Home, keys: Sequence[ApiKey], ended: Sequence[ApiKey], write: _Write) -> None:

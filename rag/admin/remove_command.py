@@ -122,6 +122,7 @@ async def remove_command(
         forgotten = [records[id_] for id_ in chosen & records.keys()] if forget else []
         await _remove_all(settings, table, gone, forget=forgotten)
     else:
+        # To forget a record can give: a document that comes back then has the usual access.
         with log_act(settings.data, _act(table.collection, records, chosen, gives=forget)):
             # The tombstones hide the sources at once; deleting their rows may have to wait for a lock.
             await mark_removed(settings.home, table.collection.tenant, gone)
@@ -328,11 +329,11 @@ async def _remove_stale(tag: CollectionWriter) -> None:
     """Remove from a tag the sources that its collection no longer has or that have expired."""
     records = await tag.records()
     original = tag.collection.tag_of
-    there = {id_ for id_, record in records.items() if record.present and record.collection == original}
+    present = {id_ for id_, record in records.items() if record.present and record.collection == original}
     gone = [
         source.id
         for source in (await tag.known_sources(records)).values()
-        if original_id(source.id) not in there or has_expired(source)
+        if original_id(source.id) not in present or has_expired(source)
     ]
     if gone:
         await tag.remove(gone)
@@ -349,10 +350,10 @@ async def _forget_embeddings(home: Home, table: CollectionReader) -> None:
 
 async def _forget_removed_collections(settings: Settings) -> None:
     data, tenant = local_folder(settings.home), tenant_of(settings)
-    there = {collection.name for collection in await DeskReader.of(settings).collections(tenant)}
+    present = {collection.name for collection in await DeskReader.of(settings).collections(tenant)}
     with _writing(data):
         cached = await to_thread.run_sync(embedding_cache.owners, data, tenant)
-        if removed := cached - there:
+        if removed := cached - present:
             forget = partial(embedding_cache.forget, data, read_key(settings.home), tenant)
             await to_thread.run_sync(partial(forget, collections=sorted(removed)))
 

@@ -89,7 +89,7 @@ def query_details(query: SubQuery) -> str:
 
 def listings_text(listings: Sequence[Listing], *, queries: int) -> str:
     """Example: "dense 3 (0.43), sparse 1 (1.00)"; several queries are numbered."""
-    by_query = sorted(listings, key=lambda one: (one.query, one.list))
+    by_query = sorted(listings, key=lambda listing: (listing.query, listing.list))
     parts = []
     for query, of_query in groupby(by_query, key=lambda listing: listing.query):
         places = ", ".join(f"{listing.list} {listing.rank} ({listing.score:.2f})" for listing in of_query)

@@ -145,7 +145,7 @@ async def _exposures(
     desk = same_desk("config", "data")
     if len(tenants(settings.common_home)) > 1:
         desk += arguments("--tenant", tenant)
-    there = []
+    exposed = []
     for collection in await reader.collections(tenant):
         is_undecided = collection.visibility == "tenant" and not collection.visibility_is_set
         if name not in {None, collection.name} or collection.tag_of or not (intended or is_undecided):
@@ -154,8 +154,8 @@ async def _exposures(
         if not collection.attached:
             documents = await (await reader.open(collection)).open_documents()
         if documents:
-            there.append(Exposure(collection, documents, ways, desk))
-    return there
+            exposed.append(Exposure(collection, documents, ways, desk))
+    return exposed
 
 
 def reachable(exposed: list[Exposure], collections: Container[str] | None) -> list[Exposure]:

@@ -71,8 +71,8 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
     tables = readable_tables(await open_collections(settings, None))
     source_id = await _single_id(tables, name)
     texts = [await table.text(source_id) for table in tables]
-    for stored, outline, content in filter(None, texts):
-        details = source_json(stored.source) | {"outline": [asdict(heading) for heading in outline]}
+    for row, outline, content in filter(None, texts):
+        details = source_json(row.source) | {"outline": [asdict(heading) for heading in outline]}
         if as_json:
             print_json(details | {"text": content})
         else:

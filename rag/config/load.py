@@ -256,7 +256,7 @@ def _typed_value(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN40
 
 
 def _refuse_empty(name: str, raw: str, annotation: Any) -> None:  # noqa: ANN401 an annotation is anything
-    """Refuse a variable of nothing but spaces, or commas for a list: it may lift a protection."""
+    """Refuse a variable that has only spaces, or for a list commas: it may lift a protection."""
     if not raw.strip(" \t\n," if _is_list(annotation) else None):
         instead = "[] if the list shall be empty" if _is_list(annotation) else "a value"
         raise ConfigurationError(f"{name} is empty. Remove the variable, or write {instead}.")

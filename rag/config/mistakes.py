@@ -210,7 +210,11 @@ def suggestion(name: str, candidates: Iterable[str], *, cutoff: float = 0.75) ->
     Only the last parts are compared: whole names have the letters of their table in common.
     """
     near = [candidate for candidate in candidates if _alike(_last(candidate), _last(name)) >= cutoff]
-    best = max(near, key=lambda known: (_alike(_last(known), _last(name)), _alike(known, name)), default="")
+    best = max(
+        near,
+        key=lambda candidate: (_alike(_last(candidate), _last(name)), _alike(candidate, name)),
+        default="",
+    )
     return f"; did you mean {best}?" if best else "."
 
 

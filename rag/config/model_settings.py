@@ -108,7 +108,7 @@ class EndpointOptions(Section):
         return self
 
     @property
-    def given(self) -> bool:
+    def are_set(self) -> bool:
         """Whether there are any options."""
         return any(getattr(self, name) for name in type(self).model_fields)
 
@@ -209,7 +209,7 @@ class EmbedderSettings(Section):
             raise ValueError(NEEDS_MODEL)
         if self.provider == "openai" and not self.model:
             raise ValueError('provider = "openai" needs model; set it to the name that the endpoint uses')
-        if self.provider != "openai" and self.options.given:
+        if self.provider != "openai" and self.options.are_set:
             raise ValueError('options are for provider = "openai"; remove them')
         return self
 
@@ -230,7 +230,7 @@ class ChatSettings(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> ChatSettings:
-        if not self.model and self.options.given:
+        if not self.model and self.options.are_set:
             raise ValueError("options need model; set it to the name that the endpoint uses")
         return self
 
@@ -259,7 +259,7 @@ class RerankerSettings(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> RerankerSettings:
-        if self.provider in {"none", "onnx"} and self.options.given:
+        if self.provider in {"none", "onnx"} and self.options.are_set:
             raise ValueError("options are for the provider of an endpoint (cohere, voyage, tei); remove them")
         if self.provider in {"cohere", "voyage", "tei"} and not self.base_url:
             raise ValueError(

@@ -98,12 +98,12 @@ class WebOrigin(_Origin):
 
     @property
     def max_bytes(self) -> int:
-        """Of a run: half a megabyte for each page, as far as pages are large."""
+        """The bytes that a run may fetch: half a megabyte for each page, and at least 500 MB."""
         return max(500_000_000, 500_000 * self.max_pages)
 
     @property
     def max_seconds(self) -> float:
-        """Of a run: the delay and 2.6 seconds more for each page, an hour for 1000 by default."""
+        """The seconds that a run may take: the delay and 2.6 more for each page, and at least an hour."""
         return max(3600.0, (self.delay_seconds + 2.6) * self.max_pages)
 
     @model_validator(mode="after")

@@ -68,7 +68,7 @@ class ToolSettings(BoundTo):
 
     @field_validator("arguments")
     @classmethod
-    def _known(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _check_known(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for name in names or ():
             if name not in ARGUMENTS:
                 raise ValueError(

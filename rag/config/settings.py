@@ -233,7 +233,7 @@ class ModerationSettings(Section):
     on_failure: Literal["store", "skip"] = "store"
 
     @model_validator(mode="after")
-    def _one(self) -> ModerationSettings:
+    def _check_one(self) -> ModerationSettings:
         if sum(map(bool, (self.call, self.command, self.base_url))) > 1:
             raise ValueError("set only one of call, command and base_url")
         return self
@@ -304,6 +304,7 @@ class RetrieverSettings(Section):
 class Settings(Section):
     """All settings. Programs that shall obey the operator's settings file call `Settings.load`."""
 
+    # These two come first: the validators of models look up in them where a named model lies.
     data: AbsolutePath = Field(default_factory=default_data)
     models: AbsolutePath | None = None
     storage: StorageSettings = StorageSettings()

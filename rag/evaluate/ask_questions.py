@@ -57,7 +57,7 @@ def shown_metrics(question: ResolvedQuestion, reply: SearchReply) -> dict[str, f
     }
     if question.of_passages:
         all_parts = [part for parts in shown_parts for part in parts]
-        scores[TOKEN_RECALL] = token_scores(all_parts, question.wanted(all_parts)).recall
+        scores[TOKEN_RECALL] = token_scores(all_parts, question.expected_stretches(all_parts)).recall
     return scores | {CHARS: float(len(reply.compact()))}
 
 
@@ -192,7 +192,7 @@ def _metrics(
             for hit in near[:PASSAGES]
             for part in hit.excerpts or (hit.chunk,)
         ]
-        tokens = ranking_metrics.token_scores(parts, question.wanted(parts))
+        tokens = ranking_metrics.token_scores(parts, question.expected_stretches(parts))
         scores |= zip(TOKENS, (tokens.recall, tokens.precision, tokens.iou), strict=True)
     return scores
 

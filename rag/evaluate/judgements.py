@@ -67,7 +67,7 @@ class ResolvedQuestion:
         """Whether the targets are passages, not sources."""
         return any(target.stretches for target in self.targets)
 
-    def wanted(self, shown_parts: Sequence[Stretch]) -> list[Stretch]:
+    def expected_stretches(self, shown_parts: Sequence[Stretch]) -> list[Stretch]:
         """The stretch of each target to score; of several, the one that the parts cover most."""
 
         def covered(stretch: Stretch) -> int:

@@ -126,11 +126,11 @@ def _number(value: float | None, places: int, *, best: float | None) -> Html:
 
 def _against(comparisons: Sequence[Comparison | None]) -> Iterator[Html]:
     rows: dict[str, Callable[[Comparison], str]] = {
-        "difference": lambda one: signed(one.difference),
-        "p-value": lambda one: f"{one.p_value:.4f}",
-        "questions won": lambda one: str(len(one.won)),
-        "lost": lambda one: str(len(one.lost)),
-        "alike": lambda one: str(one.alike),
+        "difference": lambda comparison: signed(comparison.difference),
+        "p-value": lambda comparison: f"{comparison.p_value:.4f}",
+        "questions won": lambda comparison: str(len(comparison.won)),
+        "lost": lambda comparison: str(len(comparison.lost)),
+        "alike": lambda comparison: str(comparison.alike),
     }
     for name, as_text in rows.items():
         cells = [tag("td", as_text(comparison) if comparison else NOTHING) for comparison in comparisons]

@@ -342,7 +342,7 @@ def http_app(
             Middleware(middleware.CrossOrigin, http.allowed_origins, security),
             Middleware(middleware.ApiKeyHeader),
             *([Middleware(PageCookie)] if settings.oauth.page_client else []),
-            Middleware(clients.FailureLimit, settings.limits.failures_per_minute),  # before guesses cost us
+            Middleware(clients.FailureLimit, settings.limits.failures_per_minute),  # a guess costs no check
             Middleware(middleware.HostCheck, security),
             Middleware(middleware.BodyTimeout, settings.limits.receive_seconds),
             Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),

@@ -435,6 +435,6 @@ class FailureLimit:
 
 
 def busy_response(reason: str, seconds: int, *, close: bool = False) -> JSONResponse:
-    """The 429 for a rejected request; with `close`, its connection is closed, too."""
+    """The 429 for a rejected request. `close` also closes its connection."""
     headers = {"Retry-After": str(seconds)} | ({"Connection": "close"} if close else {})
     return JSONResponse({"error": "busy", "error_description": reason}, status_code=429, headers=headers)

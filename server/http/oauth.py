@@ -172,10 +172,10 @@ class JwtVerifier(TokenVerifier):
                 client would reach more by requesting fewer scopes.
         """
         bound = self._settings.scopes
-        mine = [bound[scope].binding for scope in dict.fromkeys(scopes_of(claims)) if scope in bound]
-        if bound and not mine:
+        bindings = [bound[scope].binding for scope in dict.fromkeys(scopes_of(claims)) if scope in bound]
+        if bound and not bindings:
             raise UnboundTokenError
-        return tuple(mine)
+        return tuple(bindings)
 
     async def _groups(self, claims: Mapping[str, Any], tenant: str) -> frozenset[str]:
         """The user's groups. They must be complete if they matter: a missing one could be in a deny list.
@@ -240,12 +240,12 @@ def _check_times(claims: Mapping[str, Any]) -> None:
 
 
 def _bound_scopes(settings: OAuthSettings) -> tuple[str, ...]:
-    """The scopes of which a token needs one, beside that of searches; none if that one is bound itself."""
+    """The bound scopes. A token needs one of them beside `SEARCH_SCOPE`; none if that is bound itself."""
     return () if SEARCH_SCOPE in settings.scopes else tuple(settings.scopes)
 
 
 def requested_scopes(settings: OAuthSettings) -> str:
-    """The scopes that clients shall ask the issuer for: that of searches, and the first of the bound ones.
+    """The scopes that clients shall ask the issuer for: `SEARCH_SCOPE`, and the first of the bound ones.
 
     With all bound scopes, a token would reach only what all admit, which may be nothing.
     """

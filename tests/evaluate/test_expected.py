@@ -155,8 +155,8 @@ async def test_a_quote_without_a_source_counts_wherever_it_stands(put: Put, tie:
     (target,) = resolved.targets
     places = {Stretch(first.id, 0, 9), Stretch(second.id, 4, 13), Stretch(second.id, 18, 27)}
     assert set(target.stretches) == places
-    assert resolved.wanted([]) == [target.stretches[0]]
-    assert resolved.wanted([Stretch(second.id, 16, 27)]) == [Stretch(second.id, 18, 27)]
+    assert resolved.expected_stretches([]) == [target.stretches[0]]
+    assert resolved.expected_stretches([Stretch(second.id, 16, 27)]) == [Stretch(second.id, 18, 27)]
     assert resolved.ranking([hit(still), hit(second, 16, 27)]) == [f"{still.id}/0", "passage 1"]
     (only,) = (await tie(excerpts=(Excerpt("it swings", (first.id,)),))).targets
     assert only.stretches == (Stretch(first.id, 0, 9),)
@@ -188,7 +188,7 @@ async def test_nothing_finds_what_could_not_be_ingested(put: Put, tie: Tie) -> N
     quoted = await tie(excerpts=(Excerpt("it stood", ("gone",)), Excerpt("swings")), absent=absent)
     assert quoted.grades == {"passage 1": 1, "passage 2": 1}
     assert quoted.ranking([hit(source)]) == ["passage 2"]
-    assert quoted.wanted([]) == [Stretch(source.id, 3, 9)]
+    assert quoted.expected_stretches([]) == [Stretch(source.id, 3, 9)]
 
 
 @pytest.mark.slow

@@ -57,8 +57,8 @@ def tell_change(wish: Wish, path: Path, change: str, backup: Path | None, *, as_
             err=True,
         )
     if as_json:
-        done = {"host": wish.host.name, "name": wish.name, "file": path, "change": change, "backup": backup}
-        print_json(done)
+        result = {"host": wish.host.name, "name": wish.name, "file": path, "change": change, "backup": backup}
+        print_json(result)
         return
     words = {
         "added": f"Added {wish.name} to {wish.host.title}.",
@@ -336,11 +336,11 @@ def _key() -> str:
 def _add(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
     """Add an entry to a host's file, unless the user declines. Returns whether it is there."""
     file = HostFile.read(path)
-    there, edits = file.at(wish.keys), wish.edits(file)
+    present, edits = file.at(wish.keys), wish.edits(file)
     if all(file.at(keys) == value for keys, value in edits.items()):
         tell_change(wish, path, "unchanged", None, as_json=as_json)
         return True
-    another = there is not None and there != edits[wish.keys]
+    another = present is not None and present != edits[wish.keys]
     if another and not yes and not sys.stdin.isatty():
         raise ConfigurationError(
             f"{wish.host.title} has another entry {wish.name} already. Give this one another --name, or "

@@ -234,22 +234,22 @@ class Wish:
                 edits["inputs",] = [self.inputs]
         return edits
 
-    def _beside(self, there: object) -> dict[str, Any]:
+    def _beside(self, present: object) -> dict[str, Any]:
         """The entry with the additional keys of the present one.
 
         Hosts and their users set keys of their own in an entry: allowed tools, or that it is switched off.
         """
-        if not isinstance(there, dict):
+        if not isinstance(present, dict):
             return self.entry
-        extras = {name: value for name, value in there.items() if name not in REACHES}
+        extras = {name: value for name, value in present.items() if name not in REACHES}
         entry = {**self.entry, **extras}
         for variables in ("env", "envs"):
-            environment = there.get(variables)
+            environment = present.get(variables)
             if isinstance(environment, dict) and ("args" in self.entry or "cmd" in self.entry):
-                theirs = {
+                of_host = {
                     name: value for name, value in environment.items() if not str(name).startswith(OURS)
                 }
-                if merged := {**theirs, **self.entry.get(variables, {})}:
+                if merged := {**of_host, **self.entry.get(variables, {})}:
                     entry[variables] = merged
         return entry
 

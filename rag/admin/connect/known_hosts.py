@@ -103,7 +103,7 @@ class Folders:
 
     @property
     def dot_config(self) -> Path:
-        """~/.config, on macOS, too."""
+        """~/.config, also on macOS."""
         standard = self.home / ".config"
         return self._folder("XDG_CONFIG_HOME", standard) if self.platform == "linux" else standard
 

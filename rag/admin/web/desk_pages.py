@@ -144,7 +144,7 @@ def _calls(samples: list[Sample]) -> list[Calls]:
                 calls.count = int(sample.value)
             else:
                 calls.seconds = sample.value
-    return sorted(by_outcome.values(), key=lambda one: -one.count)
+    return sorted(by_outcome.values(), key=lambda calls: -calls.count)
 
 
 def _counts(samples: list[Sample]) -> Iterator[tuple[str, str, float]]:

@@ -139,7 +139,7 @@ async def find_document(console: Console, name: str) -> tuple[StoredSource, Coll
 
 
 def _page(parameters: Mapping[str, str], total: int, page_size: int) -> tuple[int, int]:
-    """The requested page, from 1, clamped to the number of pages, which is returned, too."""
+    """The requested page, from 1 to the last one, and the number of pages."""
     pages = max(1, -(-total // page_size))
     return min(max(1, _number(parameters.get("page", "1"))), pages), pages
 

@@ -66,8 +66,8 @@ def unrelated_cosine(sources: Sequence[str], vectors: Vectors) -> float | None:
     It is the lower quartile over pairs of different sources. Their mean says more of the collection than of
     the model: most passages of a manual have its subject in common.
     """
-    there = vectors.any(axis=1)
-    names, vectors = np.array(sources)[there], vectors[there]
+    has_vector = vectors.any(axis=1)
+    names, vectors = np.array(sources)[has_vector], vectors[has_vector]
     if not _are_enough(names.tolist()):
         return None
     random = np.random.default_rng(SEED)

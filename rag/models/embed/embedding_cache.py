@@ -107,7 +107,7 @@ class EmbeddingCache:
         """The cached vectors of these texts."""
         keys = {text_key(self.key, self._model, text): text for text in texts}
 
-        def found(connection: sqlite3.Connection) -> dict[str, Vectors]:
+        def look_up(connection: sqlite3.Connection) -> dict[str, Vectors]:
             vectors: dict[str, Vectors] = {}
             digests = list(keys)
             for start in range(0, len(digests), AT_ONCE):
@@ -118,7 +118,7 @@ class EmbeddingCache:
                 vectors |= {keys[key]: _unpacked(vector) for key, vector in rows}
             return vectors
 
-        return self._with(found, {})
+        return self._with(look_up, {})
 
     def keep(self, vectors: Iterable[tuple[str, Vectors]], used: Iterable[str] = ()) -> None:
         """Store the vectors of texts, and note that other texts were `used`."""
@@ -129,7 +129,7 @@ class EmbeddingCache:
         ]
         again = [(self._owner, day, text_key(self.key, model, text)) for text in used]
 
-        def stored(connection: sqlite3.Connection) -> None:
+        def store(connection: sqlite3.Connection) -> None:
             connection.executemany("INSERT OR REPLACE INTO vectors16 VALUES (?, ?, ?, ?, ?)", rows)
             connection.executemany(
                 "UPDATE vectors16 SET owner = ?1, used = ?2 WHERE key = ?3 AND (owner <> ?1 OR used < ?2)",
@@ -137,13 +137,13 @@ class EmbeddingCache:
             )
 
         if rows or again:
-            self._with(stored, None)
+            self._with(store, None)
 
     def check_model(self, control: Vectors) -> None:
         """Delete the entries of this model if its vector of the control text has changed."""
         model, vector = self._model, control.reshape(-1).astype("<f4")
 
-        def checked(connection: sqlite3.Connection) -> bool:
+        def check(connection: sqlite3.Connection) -> bool:
             row = connection.execute("SELECT control FROM models WHERE model = ?", [model]).fetchone()
             before = np.frombuffer(row[0], "<f4") if row else vector
             is_same = before.shape == vector.shape and float(before @ vector) >= SAME_MODEL
@@ -154,7 +154,7 @@ class EmbeddingCache:
                 connection.execute("INSERT OR REPLACE INTO models VALUES (?, ?, NULL, NULL)", values)
             return is_same
 
-        if not self._with(checked, otherwise=True):
+        if not self._with(check, otherwise=True):
             self._note(OTHER_MODEL)
 
     def note_rate(self, tokens: float, seconds: float) -> None:
