@@ -16,10 +16,11 @@ from itertools import chain, islice, pairwise
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from rag.corpus import Block, Document
+from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
-from rag.ingest.parse import html_page, json_exports
-from rag.ingest.parse.document_parts import GAP, Part, clean, compose, date, shifted, with_letters
+from rag.ingest.parse import json_exports
+from rag.ingest.parse.document_parts import clean, date, with_letters
+from rag.ingest.parse.records import DECIMAL, reads_as_sections, record_facts, record_lines, records_document
 from rag.ingest.parse.text_and_settings import json_blocks
 from rag.text import plain_text
 from rag.text.table_heads import grouped, is_header, named_figures, with_units
@@ -27,10 +28,7 @@ from rag.text.table_heads import grouped, is_header, named_figures, with_units
 JSON_SUFFIXES = (".json", ".jsonc", ".canvas", ".avsc")
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 
-_DECIMAL = "\ufdd0"  # a noncharacter before a decimal that stays as it is spelled: 1.10 is not 1.1
-_QUOTED_DECIMAL = re.compile(rf'"{_DECIMAL}([-+.\deE]*)"')
-_MARKUP = re.compile(r"</(?:p|div|h[1-6]|ul|ol|td|span|b|i|em|strong|sub|sup)>|<br ?/?>", re.IGNORECASE)
-"""A sign of HTML in a value, as programs for notes write it."""
+_DEEPEST = 4  # objects around a list of records
 _READABLE = 200  # characters per line on average; JSON with longer lines was not written to be read
 
 
@@ -39,8 +37,9 @@ def parse_json(text: str, name: str) -> Document:
 
     The name may have the file's folder before it: that is the channel of a day in Slack.
 
-    A list of objects is read as records, one block each. Other JSON stays as it is, or becomes one record if
-    its lines are too long to read. A single record states the document's title and `url`.
+    A list of objects is read as records, also inside an object that is little else, if they have titles and
+    texts. Other JSON stays as it is, or becomes records if its lines are too long to read. A single record
+    states the document's title and `url`.
 
     Raises:
         EmptyFileError: it has no values, or is a note that was thrown away.
@@ -51,14 +50,32 @@ def parse_json(text: str, name: str) -> Document:
         return export
     if value in ([], {}, "", None):
         raise EmptyFileError("it has no values")
-    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        return records_document(_lenient_value(text, as_spelled=True), name, "application/json")
-    letters = with_letters(text)
-    if len(letters) <= _READABLE * (1 + text.count("\n")):
-        text = letters
-        title, metadata = _record_facts([value])
-        return Document(text, title or name, "application/json", json_blocks(text), metadata=metadata)
-    return records_document([_record(_lenient_value(text, as_spelled=True))], name, "application/json")
+    spelled = _lenient_value(text, as_spelled=True)
+    records, others = _listed(spelled)
+    is_readable = len(letters := with_letters(text)) <= _READABLE * (1 + text.count("\n"))
+    if records and (records is spelled or not is_readable or reads_as_sections(records)):
+        return records_document(records, name, "application/json", above=record_lines(others))
+    if is_readable:
+        title, metadata = record_facts([value])
+        return Document(letters, title or name, "application/json", json_blocks(letters), metadata=metadata)
+    return records_document([_record(spelled)], name, "application/json")
+
+
+def _listed(value: Any) -> tuple[list[Mapping[str, object]], Mapping[str, object]]:  # noqa: ANN401 what JSON holds
+    """The objects in a list, or in the one that most of an object is, as APIs reply; and its other values.
+
+    Example: {"tickets": [{"id": 1}, {"id": 2}], "count": 2} -> [{"id": 1}, {"id": 2}] and {"count": 2}.
+    """
+    others, path = dict[str, object](), ""
+    while isinstance(value, dict) and path.count(" ") < _DEEPEST and value:
+        sizes = {key: len(json.dumps(inner)) for key, inner in value.items()}
+        largest = max(sizes, key=lambda key: sizes[key])
+        if 2 * sizes[largest] < sum(sizes.values()):
+            break
+        others |= {f"{path}{key}": inner for key, inner in value.items() if key != largest}
+        path, value = f"{path}{largest} ", value[largest]
+    is_list = isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    return (value, others) if is_list else ([], {})
 
 
 def _lenient_value(text: str, *, as_spelled: bool = False) -> Any:  # noqa: ANN401 what JSON holds
@@ -82,7 +99,7 @@ def parse_json_lines(text: str, name: str) -> Document:
 
 def _value(text: str, where: str, *, as_spelled: bool) -> object:
     try:
-        return json.loads(text, parse_float=f"{_DECIMAL}{{}}".format if as_spelled else None)
+        return json.loads(text, parse_float=f"{DECIMAL}{{}}".format if as_spelled else None)
     except RecursionError as error:
         raise ParseError(f"{where}JSON nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -94,45 +111,6 @@ def _value(text: str, where: str, *, as_spelled: bool) -> object:
 
 def _record(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {"value": value}
-
-
-def records_document(records: Iterable[Mapping[str, object]], name: str, mime_type: str) -> Document:
-    """The document of a sequence of records: each one is a block of `key: value` lines."""
-    records = list(records)
-    title, metadata = _record_facts(records)
-    text, blocks = compose([Part("table", record_lines(record)) for record in records])
-    return Document(text, title or name, mime_type, blocks, metadata=metadata)
-
-
-def _record_facts(values: Sequence[object]) -> tuple[str, dict[str, str]]:
-    """The title of a single record, and its `url` as metadata; empty for several records."""
-    record = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
-    title, url = (value if isinstance(value := record.get(key), str) else "" for key in ("title", "url"))
-    return title, {"url": clean(url)} if url else {}
-
-
-def record_lines(record: Mapping[str, object]) -> str:
-    """`key: value` lines, without empty values.
-
-    Example: {"name": "Ada", "born": 1815, "tags": ["a", "b"], "died": None} ->
-    "name: Ada", "born: 1815" and "tags: a, b".
-    """
-    values = ((key.strip(), _value_text(value).strip()) for key, value in record.items())
-    return clean("\n".join(f"{key}: {value}" for key, value in values if value)).strip()
-
-
-def _value_text(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case str() if _MARKUP.search(value):
-            return html_page.content_of(html_page.as_opened(value)[0])
-        case str():
-            return value.removeprefix(_DECIMAL)
-        case list() if not any(isinstance(item, list | dict) for item in value):
-            return ", ".join(map(_value_text, value))
-        case _:
-            return _QUOTED_DECIMAL.sub(r"\1", json.dumps(value, ensure_ascii=False))
 
 
 CSV_SUFFIXES = (".csv", ".tsv", ".tab")
@@ -176,11 +154,8 @@ def parse_csv(text: str, name: str) -> Document:
     delimiter = stated[1] if stated else max(_DELIMITERS, key=lambda sign: _delimiter_evidence(text, sign))
     above, names, records, remarks = _table(text, delimiter)
     mime_type = "text/tab-separated-values" if delimiter == "\t" else "text/csv"
-    table = replace(records_document(_records(names, records), name, mime_type), remarks=remarks)
-    if not above or not table.blocks:
-        return table
-    blocks = (Block("paragraph", 0, len(above)), *shifted(table.blocks, len(above) + len(GAP)))
-    return replace(table, text=f"{above}{GAP}{table.text}", blocks=blocks)
+    table = records_document(_records(names, records), name, mime_type, above=above)
+    return replace(table, remarks=remarks)
 
 
 def _rows(text: str, delimiter: str) -> Iterator[_Row]:
@@ -224,7 +199,7 @@ def _table(text: str, delimiter: str) -> _Table:
     raw_rows = [*_as_written(text, sample, delimiter)]
     # An instrument writes names and values above its figures: these would name the columns.
     at = named_figures(cells, {at for at, raw in enumerate(raw_rows) if raw.startswith("\n")})
-    is_record = False
+    is_record, of_figures = False, at is not None
     if at is None:
         at = _first_wide_row(cells)
         is_record = _is_record(cells[at], cells[at + 1 :])  # a bank statement may begin with its first record
@@ -234,11 +209,11 @@ def _table(text: str, delimiter: str) -> _Table:
     above = clean("\n".join(map(str.strip, raw_rows[:at])))
     records = chain(below, (row.cells for row in rows))
     if is_record:
-        return _Table(above, [""] * len(names), chain([names], records), (NO_HEADER,))
+        return _Table(above, (), chain([names], records), (NO_HEADER,))
     names = _without_sign(names, above)
     if below and (columns := with_units(names, below[0], below[1:])):
-        return _Table(above, columns, islice(records, 1, None))
-    return _Table(above, names, records)
+        names, records = columns, chain(below[1:], (row.cells for row in rows))
+    return _Table(above, [*_names(names, apart=of_figures)], records)
 
 
 def _as_written(text: str, rows: Sequence[_Row], delimiter: str) -> Iterator[str]:
@@ -295,21 +270,30 @@ def _value_kind(cell: str) -> str:
     return "date" if len(cell) <= _LONGEST_DATE and not cell.isdigit() and date(cell) else ""
 
 
-def _records(header: Sequence[str], rows: Iterable[list[str]]) -> Iterator[dict[str, object]]:
-    names = dict(enumerate(_names(header)))
+def _records(names: Sequence[str], rows: Iterable[list[str]]) -> Iterator[dict[str, object]]:
+    """The rows with the names of their columns; columns of one name are a list."""
     for row in rows:
-        yield {names.get(number, f"column {number + 1}"): cell for number, cell in enumerate(row)}
+        cells: dict[str, list[str]] = {}
+        for number, cell in enumerate(row):
+            name = names[number] if number < len(names) else f"column {number + 1}"
+            cells.setdefault(name, []).append(cell)
+        yield {name: values if len(values) > 1 else values[0] for name, values in cells.items()}
 
 
-def _names(header: Sequence[str]) -> Iterator[str]:
-    """The names of the columns. A missing or repeated name gets the number of its column."""
-    taken_names: set[str] = set()
+def _names(header: Iterable[str], *, apart: bool) -> Iterator[str]:
+    """The names of the columns. A missing one is the number of its column, a repeated one is numbered.
+
+    Columns of one name side by side hold several values of one thing, as the labels in an export of Jira, and
+    keep their name, unless each is a column of figures `apart`.
+    """
+    counts = Counter[str]()
+    above = ("", "")  # the name of the last column, and what it is called here
     for number, cell in enumerate(header, 1):
-        name = plain_text.one_line(cell)
-        if not name or name in taken_names:
-            name = f"{name or 'column'} {number}"
-        taken_names.add(name)
-        yield name
+        name = plain_text.one_line(cell) or f"column {number}"
+        if apart or name != above[0]:
+            counts[name] += 1
+            above = (name, f"{name} {counts[name]}" if counts[name] > 1 else name)
+        yield above[1]
 
 
 REFERENCE_SUFFIXES = (".ris", ".nbib", ".enw")

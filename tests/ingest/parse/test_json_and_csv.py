@@ -26,7 +26,17 @@ def test_every_row_is_clear_alone(delimiter: str, name: str, shape: Shape) -> No
 
 
 def test_columns_without_a_name_of_their_own_are_numbered(shape: Shape) -> None:
-    assert shape("a,,a\n1,2,3,4", "a.csv") == [("table", "a: 1\ncolumn 2: 2\na 3: 3\ncolumn 4: 4")]
+    assert shape("a,,a\n1,2,3,4", "a.csv") == [("table", "a: 1\ncolumn 2: 2\na 2: 3\ncolumn 4: 4")]
+    assert shape("t,y,y\n1,2,\n2,,3", "a.csv") == [("table", "t: 1\ny: 2"), ("table", "t: 2\ny 2: 3")]
+
+
+def test_words_in_columns_of_one_name_are_its_values(shape: Shape) -> None:
+    comment = "Could reproduce it with the nightly build of the second of June."
+    rows = f"Issue key,Label,Label,Label,Note,Note,By\nA-1,web,,api,{comment},{comment},Ann\nA-2,,,,x,y,Bob"
+    assert shape(rows, "a.csv") == [
+        ("table", f"Issue key: A-1\nLabel: web, api\nNote 1: {comment}\nNote 2: {comment}\nBy: Ann"),
+        ("table", "Issue key: A-2\nNote: x, y\nBy: Bob"),
+    ]
 
 
 ARTICLE_ROWS = "Schraube M6;0,12;4000\nMutter M6;0,08;3500"
@@ -197,7 +207,7 @@ RECORDS = [
 ]
 LINES = [
     ("table", "name: Ada\nborn: 1815\ntags: a, b"),
-    ("table", 'name: Grace\nnavy: true\nat: {"place": "Köln"}'),
+    ("table", "name: Grace\nnavy: true\nat place: Köln"),
 ]
 
 
@@ -371,7 +381,9 @@ def test_hostile_escapes_cost_no_more_than_their_length(part: str) -> None:
 def test_decimals_stay_as_they_are_spelled(name: str) -> None:
     record = '{"version": 1.10, "price": -5.00, "e": 1E400, "n": 7, "in": {"v": [2.0, "2.0"]}, "l": [0.50]}'
     text = parse((f"[{record}]" if name == "a.json" else record).encode(), name).text
-    assert text == 'version: 1.10\nprice: -5.00\ne: 1E400\nn: 7\nin: {"v": [2.0, "2.0"]}\nl: 0.50'
+    assert text == "version: 1.10\nprice: -5.00\ne: 1E400\nn: 7\nin v: 2.0, 2.0\nl: 0.50"
+    nested = parse(b'{"xy": [[1.10, 2], [3, "a"]]}\n', "a.jsonl").text
+    assert nested == 'xy: [[1.10, 2], [3, "a"]]'
 
 
 @pytest.mark.parametrize(

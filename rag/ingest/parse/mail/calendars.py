@@ -16,7 +16,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_parts import toml_beside
-from rag.ingest.parse.json_and_csv import records_document
+from rag.ingest.parse.records import records_document
 from rag.text.plain_text import one_line
 
 SUFFIXES = (".ics", ".ical", ".vcf", ".vcard")

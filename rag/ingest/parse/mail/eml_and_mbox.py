@@ -44,9 +44,9 @@ from rag.ingest.parse.document_parts import (
     utc,
 )
 from rag.ingest.parse.html_tables import is_no_data, without_layout_tables
-from rag.ingest.parse.json_and_csv import records_document
 from rag.ingest.parse.mail import calendars
 from rag.ingest.parse.markdown import markdown_blocks
+from rag.ingest.parse.records import records_document
 from rag.text.plain_text import one_line, words
 from rag.uris import web_address
 

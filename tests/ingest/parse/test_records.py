@@ -1,0 +1,185 @@
+"""Records of any format as readers see them: tickets and articles are sections, other rows are lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from rag.ingest.parse import records
+from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.conftest import Shape
+from tests.ingest.parse.document_shape import headings_of, texts_of, titles_of
+
+LONG = "Since Monday the second call returns 409 even ten minutes after the first one has failed for good."
+TICKETS = [
+    {
+        "id": 88123,
+        "subject": "API returns 409",
+        "via": {"channel": "email", "from": {"address": "ops@globex.test", "name": "Globex"}},
+        "tags": ["api", "retry"],
+        "custom_fields": [{"id": 36001, "value": "scale plan"}, {"id": 36002, "value": None}],
+        "description": f"Hi,\n\n{LONG}\n# curl -v\n\nDana",
+        "comments": [
+            {"author": {"login": "maint", "id": 7}, "body": "Fixed by #515.", "public": True},
+            {"author": {"login": "dana", "id": 8}, "body": "Thanks!\nIt works."},
+        ],
+    },
+    {"id": 88124, "subject": "Rotate the secret", "description": "How?", "comments": []},
+]
+SECTIONS = [
+    ("heading", "## 88123 API returns 409"),
+    (
+        "table",
+        """via channel: email
+via from address: ops@globex.test
+via from: Globex
+tags: api, retry
+custom_fields 36001: scale plan""",
+    ),
+    ("paragraph", f"description:\n\nHi,\n\n{LONG}\n# curl -v\n\nDana"),
+    ("table", "comments 1:\nauthor: maint\nbody: Fixed by #515.\npublic: true"),
+    ("table", "comments 2:\nauthor: dana\nbody: Thanks!\nIt works."),
+    ("heading", "## 88124 Rotate the secret"),
+    ("table", "description: How?"),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (json.dumps(TICKETS), "a.json"),
+        (json.dumps(TICKETS, indent=1), "a.json"),
+        ("\n".join(map(json.dumps, TICKETS)), "a.jsonl"),
+    ],
+)
+def test_a_ticket_is_a_section_of_facts_texts_and_comments(content: str, name: str, shape: Shape) -> None:
+    assert shape(content, name) == SECTIONS
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("around", [["tickets"], ["data", "repository", "issues"]])
+def test_a_list_inside_the_reply_of_an_api_is_that_list(
+    indent: int | None, around: list[str], shape: Shape
+) -> None:
+    reply: object = TICKETS
+    for key in reversed(around):
+        reply = {"count": 2, key: reply, "next_page": None}
+    paths = ["".join(f"{key} " for key in around[:depth]) for depth in range(len(around))]
+    counts = "\n".join(f"{path}count: 2" for path in paths)
+    assert shape(json.dumps(reply, indent=indent), "a.json") == [("paragraph", counts), *SECTIONS]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"version": "2.0.0", "tasks": [{"name": "build", "command": "make"}, {"name": "test"}]},
+        {"name": "shop", "dependencies": {"react": "18"}, "files": [{"name": "a", "note": LONG + LONG}]}
+        | {"scripts": {str(number): LONG for number in range(9)}},
+        {"panels": [{"title": "CPU", "targets": [{"expr": LONG + " " + LONG}]}, {"title": "RAM"}]},
+    ],
+)
+def test_settings_with_a_list_in_them_stay_code(value: object, shape: Shape) -> None:
+    content = json.dumps(value, indent=2)
+    assert shape(content, "a.json") == [("code", content)]
+
+
+def test_an_endless_line_with_a_list_in_it_is_that_list(shape: Shape) -> None:
+    rows = [{"sku": f"B{number}", "price": 1.10} for number in range(20)]
+    content = json.dumps({"items": rows, "page": 1})
+    blocks = shape(content.replace("1.1}", "1.10}"), "a.json")
+    assert blocks[:2] == [("paragraph", "page: 1"), ("table", "sku: B0\nprice: 1.10")]
+
+
+def _csv(rows: list[dict[str, str]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*rows[0]])
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("keys", "title"),
+    [
+        (("Issue key", "Summary"), "A-7 Webhook stops"),
+        (("#", "Subject"), "A-7 Webhook stops"),
+        (("number", "short_description"), "A-7 Webhook stops"),
+        (("Nr", "Titel"), "Webhook stops"),
+        (("caseNumber", "Betreff"), "A-7 Webhook stops"),
+    ],
+)
+def test_a_section_is_called_by_key_and_title_whatever_their_names(keys: tuple[str, str], title: str) -> None:
+    row = dict(zip(keys, ("A-7", "Webhook stops"), strict=True)) | {"Text": f"{LONG} Twice."}
+    other = {key: f"B-{number}" for number, key in enumerate(row)}
+    assert titles_of(parse(_csv([row, other]).encode(), "a.csv"))[0] == title
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"name": "Bolt", "price": "1.10"}, {"name": "Nut", "price": "0.80"}],
+        [{"name": "app", "msg": LONG + LONG}, {"name": "app", "msg": LONG}, {"name": "app", "msg": LONG}],
+        [{"name": "a", "sha": "0a" * 90}, {"name": "b", "sha": "1b" * 90}],
+        [{"host": "a", "note": LONG + LONG}, {"host": "b", "note": LONG}],
+        [{"name": f"n{number}", "note": LONG * 2 if number == 3 else "x"} for number in range(9)],
+    ],
+)
+def test_rows_without_titles_of_their_own_or_texts_stay_a_table(rows: list[dict[str, str]]) -> None:
+    for content, name in ((_csv(rows), "a.csv"), (json.dumps(rows), "a.json")):
+        assert {block.kind for block in parse(content.encode(), name).blocks} == {"table"}
+
+
+def test_the_title_may_be_one_level_deeper_and_begin_with_the_key() -> None:
+    fields = {"summary": "[A-1] Disk full", "status": {"name": "Done", "id": "3"}, "description": "a\nb\nc"}
+    fields |= {"assignee": {"self": "https://a.test/rest/api/2/user", "displayName": "Ann", "active": True}}
+    issues = [{"key": "A-1", "fields": fields}, {"key": "A-2", "fields": {"summary": "Noise"}}]
+    assert texts_of(parse(json.dumps(issues).encode(), "a.json")) == [
+        "## [A-1] Disk full",
+        "status: Done\nassignee: Ann\nassignee active: true",
+        "description:\n\na\nb\nc",
+        "## A-2 Noise",
+    ]
+
+
+def test_headings_of_a_page_are_sections_below_their_article_and_signs_in_a_text_are_none() -> None:
+    page = "<h2>Limits</h2><p>60</p><h2>Above</h2><p>You get 429.</p>"
+    articles = [
+        {"title": "Rates", "body": page},
+        {"title": "Skew", "body": "# no\n\n```sh\n# heading\n```\n"},
+    ]
+    document = parse(json.dumps(articles).encode(), "a.json")
+    assert headings_of(document) == [(2, "Rates"), (4, "Limits"), (4, "Above"), (2, "Skew")]
+    assert texts_of(document)[-3:] == ["body:", "# no", "```sh\n# heading\n```"]
+
+
+def test_short_items_share_a_line_and_longer_ones_are_numbered(shape: Shape) -> None:
+    record = {
+        "labels": [{"id": 1, "url": "https://api.a.test/1", "name": "bug", "color": "red"}, {"name": "cli"}],
+        "steps": [LONG, "b"],
+        "links": [{"rel": "self", "href": "https://a.test"}, "c"],
+        "last": 1,
+    }
+    facts = f"labels: bug (color: red), cli\nsteps 1: {LONG}\nsteps 2: b\nlinks 2: c\nlast: 1"
+    item = "links 1:\nrel: self\nhref: https://a.test"
+    assert shape(json.dumps(record), "a.jsonl") == [("table", f"{facts}\n{item}")]
+
+
+def test_records_with_too_many_parts_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_PARTS", 6)
+    assert {block.kind for block in parse(json.dumps(TICKETS).encode(), "a.json").blocks} == {"table"}
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_deep_and_wide_values_cost_no_more_than_their_length() -> None:
+    value: object = {f"key {number}": "x" for number in range(3_000)}
+    for _ in range(60):
+        value = {"a key of some length": value}
+    text = parse(json.dumps(value).encode(), "a.jsonl").text
+    assert len(text) < 10 * len(json.dumps(value))
+    many = [
+        {"id": number, "title": f"T{number}", "body": "a\n" * 9, "c": [{"b": "c"}]} for number in range(9_000)
+    ]
+    assert parse(json.dumps({"items": many}).encode(), "a.json").blocks
