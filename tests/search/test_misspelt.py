@@ -12,6 +12,7 @@ from rag.answers import Answer, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal
 from rag.search.desk import Desk
+from rag.search.pipeline import LACKING
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read import collection_reader, rows_in_memory, strict_reader
 from rag.store.read.desk_reader import DeskReader
@@ -165,24 +166,28 @@ async def test_nor_is_any_where_rows_are_never_in_memory(shelf: Shelf) -> None:
 async def test_misspelt_words_are_found_before_rows_are_in_memory_too(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await shelf.put_all(LEAVE)
-    query = "berevement annualleave"
+    await shelf.put_all({**LEAVE, "releases": "Release v2.14.0 has 9 parts and 0 of 23."})
+    queries = "berevement annualleave", "what changed in 23.9.0 and 2.14.0"
     async with opened(shelf) as desk:
-        in_memory = await ask(desk, query)
+        in_memory = [await ask(desk, query) for query in queries]
     monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 1e9)
     monkeypatch.setattr(collection_reader, "SMALL_TABLE", 0)  # nor is it small enough to be copied at once
     reader = DeskReader(shelf.data, timeout_seconds=15, memory_bytes=ROOM)
-    through_engine = await ask(Desk(reader, shelf.small.BagOfWords(), SearchSettings()), query)
+    desk = Desk(reader, shelf.small.BagOfWords(), SearchSettings())
+    through_engine = [await ask(desk, query) for query in queries]
     (table,) = reader._open.values()  # noqa: SLF001 whether it is in memory
     assert table.memory
     assert not table.memory.size
     await reader.close()
-    assert in_memory.notes == (note("berevement", "bereavement"), note("annualleave", "annual leave"))
-    assert titles(in_memory)[:2] == ["bereavement", "annual"]
-    assert through_engine.notes == in_memory.notes
-    assert [(hit.chunk.id, hit.score) for hit in through_engine.hits] == [
-        (hit.chunk.id, hit.score) for hit in in_memory.hits
-    ]
+    of_words, of_versions = in_memory
+    assert of_words.notes == (note("berevement", "bereavement"), note("annualleave", "annual leave"))
+    assert titles(of_words)[:2] == ["bereavement", "annual"]
+    assert of_versions.notes == (LACKING.format("23.9.0"),)
+    for before, after in zip(through_engine, in_memory, strict=True):
+        assert before.notes == after.notes
+        assert [(hit.chunk.id, hit.score) for hit in before.hits] == [
+            (hit.chunk.id, hit.score) for hit in after.hits
+        ]
 
 
 async def test_what_the_asker_may_not_read_neither_offers_a_spelling_nor_makes_a_word_known(

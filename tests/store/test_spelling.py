@@ -209,6 +209,29 @@ def test_a_word_is_unknown_if_no_counted_row_has_any_form_of_it() -> None:
     ]
 
 
+VERSIONS = (
+    *("2.13.4 and 23 pieces of 9, 0 left", "## v2.14.0", "get app-4.1.0.tgz", "2.15.0-beta.1", "costs 7,5"),
+    *("at 10:30", "10.0.0.12", "node-v20.3"),
+)
+
+
+def test_a_version_is_unknown_if_no_row_has_it_whatever_rows_have_its_parts() -> None:
+    words, over = _asked(*VERSIONS)
+
+    def unknown(*versions: str) -> list[str]:
+        return unknown_words(query_words(" ".join(versions), ["English"]), words, over)
+
+    assert (
+        unknown("2.13.4", "v2.13.4", "2.14.0", "4.1.0", "4.1", "2.15.0", "2.15.0-beta", "7.5", "20.3") == []
+    )
+    lacking = ["23.9.0", "2.13.40", "v13.4", "4.1.1", "2.14.0-beta", "2.15.0-rc1", "7.9", "10.0.0.1"]
+    assert unknown(*lacking) == lacking
+    assert unknown("10.30", "13.23") == []  # may be a time or a day: some row has its parts
+    without_first = counted(words, np.arange(len(VERSIONS)) > 0)
+    query = query_words("2.13.4 2.14.0", ["English"])
+    assert unknown_words(query, words, without_first) == ["2.13.4"]
+
+
 def test_only_words_of_counted_rows_are_offered() -> None:
     words, over = _asked(*TEXTS)
     for row, word in ((0, "berevement"), (0, "annualleave"), (2, "pnuemonai")):

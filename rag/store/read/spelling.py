@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from rag.corpus import Language
 from rag.store.read.word_analysis import STOP_WORDS, Word, query_words, stems
-from rag.store.read.words_in_memory import CountedRows, WordsInMemory, count_rows_with, rows_with
+from rag.store.read.words_in_memory import LAST, CountedRows, WordsInMemory, count_rows_with, rows_with
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,7 +49,6 @@ PREFIXES = frozenset(
 """Prefixes that make another German word, not a compound: a Vorstellung is not a kind of Stellung."""
 MOST_UNKNOWN = 2  # words of a query: with more it is in another language, or about something else
 MOST_SPELLINGS = 3  # of a word
-LAST = "\U0010ffff"  # after every letter
 ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
     "абвгдеёжзийклмнопрстуфхцчшщъыьэюяґєіїў",

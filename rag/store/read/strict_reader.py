@@ -40,6 +40,7 @@ from rag.store.read.spelling import (
 )
 from rag.store.read.word_analysis import (
     MAX_TERMS,
+    VERSION,
     Form,
     Word,
     query_languages,
@@ -119,8 +120,9 @@ class StrictReader:
 
     async def unknown_words(self, text: str) -> list[str]:
         """The words of a text that no readable row has in any form."""
-        query = query_words(text, self.languages)
-        _, in_rows = await self.reader.words(self.readable + self.hidden, query)
+        query, where = query_words(text, self.languages), self.readable + self.hidden
+        needs_all = any(word.version for word in query)
+        _, in_rows = await (self.reader.all_words(where) if needs_all else self.reader.words(where, query))
         return unknown_words(query, in_rows, counted_rows(in_rows))
 
     async def count(self, forms: Collection[Form]) -> FormCounts:
@@ -243,9 +245,9 @@ async def other_spellings(
 ) -> dict[str, tuple[Spelling, ...]]:
     """The words of a text that no readable row of any collection has, each with its nearest spellings.
 
-    Only words that have other spellings, and numbers, which have none, except days and years: a document's
-    own date may answer these. Empty if more than `MOST_UNKNOWN` words are unknown, besides those that only
-    ask.
+    Only words that have other spellings, and numbers and versions, which have none, but no days and years: a
+    document's own date may answer these. Empty if more than `MOST_UNKNOWN` words are unknown, besides those
+    that only ask.
     """
     # A word is unknown if no collection has it: one may well lack the words of the others.
     lacking = [await reader.unknown_words(text) for reader in readers]
@@ -259,7 +261,9 @@ async def other_spellings(
         for word in unknown
     }
     return {
-        word: _best_spellings(near) for word, near in spellings.items() if near or _NO_DATE.fullmatch(word)
+        word: _best_spellings(near)
+        for word, near in spellings.items()
+        if near or _NO_DATE.fullmatch(word) or VERSION.fullmatch(word)
     }
 
 

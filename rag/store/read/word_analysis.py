@@ -64,6 +64,12 @@ MOST_SPELLINGS = 16  # of a name in Chinese characters: two characters with four
 _PLAIN_WORD = re.compile("[a-z]{3,}")
 _NAME_BEFORE, _NAME_BEHIND = re.compile("[A-Za-z0-9_][-./_]?$"), re.compile("[-./_]?[A-Za-z0-9_]")
 _VERSION = re.compile(r"[vV](?P<number>[0-9]+(?:\.[0-9]+)+)")
+VERSION = re.compile(
+    r"(?![0-3]?[0-9]\.[0-5][0-9]$)"  # a time or a day, which texts write otherwise, too
+    r"v?[0-9]{1,4}(?:\.[0-9]+)+(?:[-._]?(?:a|b|rc|alpha|beta|dev|pre|preview|post|snapshot)[-.]?[0-9]*)?",
+    re.IGNORECASE,
+)
+"""A version, or another number whose parts say nothing without each other."""
 
 Form: TypeAlias = tuple[str, ...]
 """One or several terms, all of which must occur."""
@@ -402,6 +408,15 @@ class Word:
     def is_identifier(self) -> bool:
         """Whether it is a name that stands for one thing: f3outside, TPL-0042, getUserName; not e-mail."""
         return len(self.forms) > 1 and not self.is_of_date and bool(_IDENTIFIER.search(self.text))
+
+    @property
+    def version(self) -> str:
+        """The term of a version as a whole; empty for other words.
+
+        Example: 2.14.0 and v2.14.0 -> 2.14.0; 2.14.0-beta -> 2140beta.
+        """
+        is_version = len(self.forms[0]) > 1 and VERSION.fullmatch(self.text)  # not a date in numbers
+        return next((term for term, *more in self.forms if not more), "") if is_version else ""
 
     @property
     def is_acronym(self) -> bool:

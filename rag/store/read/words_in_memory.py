@@ -40,6 +40,7 @@ RESPELT = 0.85  # the weight of other spellings relative to a word that is right
 MOST_TIMES = np.iinfo(np.uint16).max  # of a word in a row: beyond a hundred, a score hardly changes
 BLOCKS, LEAST_BLOCK = 8, 16  # blocks per wanted score, and the scores that make a block worth it
 SCORED_AT_ONCE = 16_384  # rows: intermediate results stay in the processor's cache
+LAST = "\U0010ffff"  # after every letter
 ROW_BITS = 32  # of a key that orders postings by word, then by row
 
 
@@ -296,12 +297,33 @@ def score_rows(
 
 
 def unknown_words(query: Sequence[Word], words: WordsInMemory, over: CountedRows) -> list[str]:
-    """The words of a query that no counted row has in any form."""
+    """The words of a query that no counted row has in any form.
+
+    A version is unknown even if rows have all of its parts. Then all words of these rows must be there.
+    """
 
     def has(form: Sequence[str]) -> bool:
         return all(over.count_with(term, words) for term in form)
 
-    return [word.text for word in query[:MAX_TERMS] if not any(map(has, word.forms))]
+    def is_known(word: Word) -> bool:
+        return _has_version(word.version, words, over) if word.version else any(map(has, word.forms))
+
+    return [word.text for word in query[:MAX_TERMS] if not is_known(word)]
+
+
+def _has_version(version: str, words: WordsInMemory, over: Counted) -> bool:
+    """Whether a counted row has a version, a longer one, or a name with it: 2.14, 2.14.1, a-2.14.tgz."""
+
+    def is_counted(terms: pa.Array[Any]) -> bool:
+        return any(over.count_with(term, words) for term in cast("list[str]", terms.to_pylist()))
+
+    if over.count_with(version, words):  # mostly; looking through all words takes longer
+        return True
+    begins = version if version[-1].isalpha() else f"{version}."
+    longer = words.words[words.place(begins) : words.place(begins + LAST)]
+    joined = version.replace(".", "")  # as in names: v2.14.1 is v2141
+    in_names = pc.match_substring_regex(words.words, f"[^0-9]{joined}|^{joined}[^0-9]")
+    return is_counted(longer) or is_counted(words.words.filter(in_names))
 
 
 def rows_with(form: Sequence[str], words: WordsInMemory) -> npt.NDArray[np.int32]:
