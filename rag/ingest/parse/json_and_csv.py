@@ -146,7 +146,8 @@ def parse_csv(text: str, name: str) -> Document:
     """The document of a table: a block for each row, with `column: value` lines, readable on its own.
 
     The row above figures names the columns, else the first row with about as many cells as the others, unless
-    it is a record like them. Rows above it (a title, comments, the date of the export) are a paragraph.
+    it is a record like them. Rows above it (a title, comments, the date of the export) are a paragraph. So is
+    all of a file without records.
     """
     text = plain_text.without_note_ids(text.lstrip("\n\ufeff "))
     stated = _SEPARATOR.match(text)
@@ -193,7 +194,7 @@ def _usual_width(rows: Sequence[Sequence[str]]) -> int:
 def _table(text: str, delimiter: str) -> _Table:
     rows = _rows(text, delimiter)
     sample = [*islice(rows, _LOOKED_AT)]
-    if not sample:
+    if not text.strip(f'{_DELIMITERS}" \n'):
         return _Table("", (), iter(()))
     cells = [row.cells for row in sample]
     raw_rows = [*_as_written(text, sample, delimiter)]
@@ -204,6 +205,8 @@ def _table(text: str, delimiter: str) -> _Table:
         at = _first_wide_row(cells)
         is_record = _is_record(cells[at], cells[at + 1 :])  # a bank statement may begin with its first record
     names, below = cells[at], cells[at + 1 :]
+    if not below:
+        return _Table(clean("\n".join(map(str.strip, raw_rows))), (), iter(()))
     if at and sum(map(bool, cells[at - 1])) > 1 and (columns := grouped(cells[at - 1], names)):
         names, at = columns, at - 1
     above = clean("\n".join(map(str.strip, raw_rows[:at])))
@@ -211,7 +214,7 @@ def _table(text: str, delimiter: str) -> _Table:
     if is_record:
         return _Table(above, (), chain([names], records), (NO_HEADER,))
     names = _without_sign(names, above)
-    if below and (columns := with_units(names, below[0], below[1:])):
+    if columns := with_units(names, below[0], below[1:]):
         names, records = columns, chain(below[1:], (row.cells for row in rows))
     return _Table(above, [*_names(names, apart=of_figures)], records)
 

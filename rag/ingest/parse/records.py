@@ -95,8 +95,8 @@ def records_document(
     title, metadata = record_facts(records)
     entries = [*map(_entry, records)]
     text, blocks = joined(_sections(entries) or (compose([_table(entry.values)]) for entry in entries))
-    if above and blocks:
-        text, blocks = joined([compose([Part("paragraph", above)]), (text, blocks)])
+    if above:
+        text, blocks = joined([compose([Part("paragraph", above)]), *([(text, blocks)] if blocks else [])])
     return Document(text, title or name, mime_type, blocks, metadata=metadata)
 
 

@@ -311,7 +311,7 @@ def unknown_words(query: Sequence[Word], words: WordsInMemory, over: CountedRows
     return [word.text for word in query[:MAX_TERMS] if not is_known(word)]
 
 
-def _has_version(version: str, words: WordsInMemory, over: Counted) -> bool:
+def _has_version(version: str, words: WordsInMemory, over: CountedRows) -> bool:
     """Whether a counted row has a version, a longer one, or a name with it: 2.14, 2.14.1, a-2.14.tgz."""
 
     def is_counted(terms: pa.Array[Any]) -> bool:

@@ -196,9 +196,23 @@ def test_a_cell_without_end_is_refused_with_its_line() -> None:
         parse(b'a,b\n"' + b"x" * 200_000, "a.csv")
 
 
-def test_a_header_alone_is_empty() -> None:
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a,b\n", "a,b"),
+        ('"Balance";"1.234,00"\n', "Balance 1.234,00"),
+        ("One sentence", "One sentence"),
+        ("Bookings of March\n;;\nDay;Text;Amount\n", "Bookings of March\nDay;Text;Amount"),
+    ],
+)
+def test_rows_without_records_below_are_a_text(content: str, text: str, shape: Shape) -> None:
+    assert shape(content, "a.csv") == [("paragraph", text)]
+
+
+@pytest.mark.parametrize("content", [";;;\n;;\n", '"",""\n', "\n"])
+def test_a_table_without_a_word_is_empty(content: str) -> None:
     with pytest.raises(EmptyFileError):
-        parse(b"a,b\n", "a.csv")
+        parse(content.encode(), "a.csv")
 
 
 RECORDS = [
