@@ -116,11 +116,14 @@ def _record(value: object) -> Mapping[str, object]:
 CSV_SUFFIXES = (".csv", ".tsv", ".tab")
 
 _DELIMITERS = "\t;|,"
+_PAIR = 2  # cells
 _LOOKED_AT = 200  # rows that tell how a table is written; an instrument writes a hundred above its figures
 _SEPARATOR = re.compile(r"\"?sep=(.)\"?[ \t]*(?:\n|\Z)", re.IGNORECASE)  # as Excel takes it in the first line
 NO_HEADER = "no row names the columns of the table, so they are numbered"
 _AMOUNT = re.compile(r"[-+]?[ ]?(?:\d{1,3}(?:[., '\u00a0]\d{3})*|\d+)[.,]\d{2,4}|[-+]\d+")
 """Such as -850.00 and 1.234,56."""
+_DECIMALS = re.compile(r"[\d.]+(?: ?[^\W\d_]{1,3}| ?[€$£%])?\"?(?:[;\t]|\Z)")
+"""What is behind the comma of an amount, up to the next delimiter."""
 _LONGEST_DATE = 40  # characters
 _COMMENT = re.compile(r"(?:#{2}|//|#\s)")
 _SIGN = re.compile(r"(#|%|//)\1*\s*(?=\S)")  # of a comment, before its words
@@ -180,9 +183,19 @@ def _delimiter_evidence(text: str, delimiter: str) -> tuple[float, int]:
         rows = [row.cells for row in islice(_rows(text, delimiter), _LOOKED_AT)]
     except ParseError:
         return 0.0, text.partition("\n")[0].count(delimiter)
+    if delimiter == ",":
+        rows = [[",".join(row)] if _has_decimals_only(row) else row for row in rows]
     width = _usual_width(rows)
     alike = sum(len(row) == width for row in rows)
     return (alike / len(rows) if width > 1 else 0.0), width
+
+
+def _has_decimals_only(pieces: Sequence[str]) -> bool:
+    """Whether commas cut a row with another delimiter at its decimals alone: "Rent;-850,00;EUR"."""
+    joints = pairwise(pieces)
+    return any(sign in piece for piece in pieces for sign in ";\t") and all(
+        left[-1:].isdigit() and _DECIMALS.match(right) for left, right in joints
+    )
 
 
 def _usual_width(rows: Sequence[Sequence[str]]) -> int:
@@ -238,10 +251,22 @@ def _without_sign(names: list[str], above: str) -> list[str]:
 
 
 def _first_wide_row(rows: Sequence[Sequence[str]]) -> int:
-    """The index of the first row with about as many cells as the others, unless that is a comment."""
+    """The index of the first row with about as many cells as the others, unless that is a comment.
+
+    Shorter rows can be above the table: at a bank, pairs such as "Balance" and "2.104,55", in any number.
+    """
     width = _usual_width(rows)
     pairs = pairwise([*rows, ()])
-    return next((at for at, (row, next_) in enumerate(pairs) if _names_columns(row, next_, width)), 0)
+    first = next((at for at, (row, next_) in enumerate(pairs) if _names_columns(row, next_, width)), 0)
+    wide = next(at for at, row in enumerate(rows) if len(row) >= width)
+    below_pairs = next((at for at, row in enumerate(rows) if sum(map(bool, row)) > _PAIR), first)
+    heads = (at for at in (wide, below_pairs) if at > first and len(rows[at]) > len(rows[first]))
+    return next((at for at in heads if _are_above_record(*rows[at : at + 2])), first)
+
+
+def _are_above_record(names: Sequence[str], record: Sequence[str] = ()) -> bool:
+    """Whether a row of names is right above a record of figures."""
+    return is_header(names) and len(record) == len(names) and not is_header(record)
 
 
 def _names_columns(row: Sequence[str], next_: Sequence[str], width: int) -> bool:

@@ -215,6 +215,62 @@ def test_a_table_without_a_word_is_empty(content: str) -> None:
         parse(content.encode(), "a.csv")
 
 
+SPANISH = "Movimientos de la cuenta;ES91 2100\nSaldo;2.104,55\n"
+POSTBANK = """\
+Umsätze;
+Konto;Filialnummer;Unterkonto;IBAN;Währung
+1234567;100;00;DE44;EUR
+Letzter Kontostand;;;;2.104,55;EUR
+"""
+COMDIRECT = '"Umsätze";"Zeitraum: 01.03.2026 - 31.03.2026";\n"Neuer Kontostand";"2.104,55 EUR";\n\n'
+
+
+@pytest.mark.parametrize("bookings", [1, 2, 3, 9])
+@pytest.mark.parametrize(
+    ("above", "names", "booking", "below"),
+    [
+        (SPANISH, "Fecha;Concepto;Importe;Saldo", "27/03/2026;Fontanero;-348,67;2.104,55", ""),
+        (
+            POSTBANK,
+            "Buchungstag;Wert;Art;Empfänger;Zweck;IBAN;Soll;Haben;Währung",
+            "27.3.2026;27.3.2026;SEPA;Huber;RG 2026-118;DE893;-348,67;;EUR",
+            "Kontostand;31.3.2026;;;2.104,55;EUR",
+        ),
+        (
+            COMDIRECT,
+            '"Buchungstag";"Valuta";"Vorgang";"Buchungstext";"Umsatz in EUR";',
+            '"27.03.2026";"27.03.2026";"Übertrag";"An: Müller, Anna";"-348,67";',
+            '"Alter Kontostand";"2.453,22 EUR";',
+        ),
+        ("Konto\tDE1\nSaldo\t1,50\n", "Datum\tText\tBetrag", "27.03.2026\tRente, März\t-12,50", ""),
+        ("Account:,Current\nBalance:,£9.00\n", "Date,Type,Amount", "27 Mar 2026,Visa,-12.50", ""),
+        ("Club;TSV\nMembers;1\nYear;2026\n", "Name;First name;Phone", "Huber;Anna;0731 555", ""),
+    ],
+)
+def test_few_bookings_below_pairs_have_the_names_of_their_columns(
+    above: str, names: str, booking: str, below: str, bookings: int, shape: Shape
+) -> None:
+    delimiter = "\t" if "\t" in names else ";" if ";" in names else ","
+    cells = zip(*(row.replace('"', "").split(delimiter) for row in (names, booking)), strict=True)
+    record = "\n".join(f"{name}: {cell}" for name, cell in cells if cell)
+    (kind, _), *tables = shape("\n".join([f"{above}{names}", *[booking] * bookings, below]), "a.csv")
+    assert (kind, tables[:bookings]) == ("paragraph", [("table", record)] * bookings)
+
+
+@pytest.mark.parametrize(
+    ("text", "record"),
+    [
+        ("Name,Note\nAnn,fine\nCleo,ok\nBob,x,y,z\nCarl,u", "Name: Ann\nNote: fine"),
+        ("name,year,scores\nAnn,2020,5;6\nBob,2021,7;8", "name: Ann\nyear: 2020\nscores: 5;6"),
+        ("Text,Amount\na;b,12\nc,13\nd,14", "Text: a;b\nAmount: 12"),
+    ],
+)
+def test_longer_rows_below_and_other_signs_in_cells_change_no_name(
+    text: str, record: str, shape: Shape
+) -> None:
+    assert shape(text, "a.csv")[0] == ("table", record)
+
+
 RECORDS = [
     {"name": "Ada", "born": 1815, "tags": ["a", "b"], "died": None, "note": ""},
     {"name": "Grace", "navy": True, "at": {"place": "Köln"}},
