@@ -1,4 +1,4 @@
-"""Exports of chats as JSON: Slack, Telegram, ChatGPT and Claude.
+"""Exports of chats as JSON: Slack, Telegram, Facebook, Instagram, ChatGPT and Claude.
 
 A day or a conversation is a section, and each message a paragraph: who, to whom, when, what. A question to an
 assistant heads its answer. Ids and reactions are omitted.
@@ -23,6 +23,7 @@ from rag.text.plain_text import one_line
 
 _LINK = re.compile(r"<([^<>|\s]+)(?:\|([^<>]*))?>")
 _MEDIA = ("photo", "file", "media_type", "sticker_emoji")
+_MESSENGER_MEDIA = ("photos", "videos", "audio_files", "gifs", "files", "media", "sticker")
 _MOST_NESTED = 12  # blocks in blocks of a message
 _MAX_QUOTE = 60  # characters of a message that an answer to it quotes
 _UNSHOWN = frozenset(
@@ -117,6 +118,9 @@ def _chats(value: object, folder: str) -> Iterator[_Chat]:
     """The conversations of an export; none for other JSON values."""
     if isinstance(value, dict):
         yield from _telegram_chats(value)
+        if "participants" in value:
+            title = string(value, "title") or string(value, "threadName")
+            yield _Chat(title, [*_messenger_messages(dicts(value.get("messages")))])
         return
     items = dicts(value)
     if items and all(isinstance(item.get("mapping"), dict) for item in items):
@@ -184,6 +188,30 @@ def _telegram_extras(message: Mapping[str, Any]) -> Iterator[str]:
         names = [string(message, key) for key in ("place_name", "address")]
         point = f"{spot.get('latitude')}, {spot.get('longitude')}"
         yield f"(place: {one_line(', '.join(filter(None, names))) or point})"
+
+
+def _messenger_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
+    """The messages of Facebook, Instagram and Messenger, whose files begin with the last one.
+
+    Chats that are encrypted end to end have other keys.
+    """
+    messages: list[tuple[int, _Message]] = []
+    for item in items:
+        sender = string(item, "sender_name") or string(item, "senderName")
+        milliseconds = item.get("timestamp_ms", item.get("timestamp"))
+        text = clean(" ".join(filter(None, _messenger_texts(item)))).strip()
+        if sender and text and isinstance(milliseconds, int):
+            messages.append((milliseconds, _Message(sender, moment_of(milliseconds / 1000), text)))
+    for _, message in sorted(messages, key=lambda pair: pair[0]):
+        yield message
+
+
+def _messenger_texts(item: Mapping[str, Any]) -> Iterator[str]:
+    """What a message says, the page that it shares, and what else is in it."""
+    text, share = string(item, "content") or string(item, "text"), item.get("share")
+    yield text
+    yield from (part for key in ("share_text", "link") if (part := string(share, key)) not in text)
+    yield from (f"({key.partition('_')[0].rstrip('s')})" for key in _MESSENGER_MEDIA if item.get(key))
 
 
 def _slack_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:

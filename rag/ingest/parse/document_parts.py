@@ -7,6 +7,7 @@ inside another file.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -261,6 +262,22 @@ def with_letters(text: str) -> str:
     Quotation marks, control characters and invisible ones stay escaped, so the text stays valid.
     """
     return _ESCAPES.sub(_letters, text) if "\\u" in text else text
+
+
+def with_whole_letters(text: str) -> str:
+    r"""JSON with an escape for a letter where Facebook and Instagram have one for each byte of it in UTF-8.
+
+    Example: M\u00c3\u00bcller -> M\u00fcller. If any escapes are no such bytes, all of them mean letters.
+    """
+    try:
+        return _ESCAPES.sub(_of_bytes, text) if "\\u" in text else text
+    except ValueError:
+        return text
+
+
+def _of_bytes(escapes: re.Match[str]) -> str:
+    letters = bytes.fromhex(escapes[2].replace("\\u00", "")).decode()
+    return escapes[0] if letters.isascii() else escapes[1] + json.dumps(letters)[1:-1]
 
 
 def _letters(escapes: re.Match[str]) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import json_exports
-from rag.ingest.parse.document_parts import clean, date, with_letters
+from rag.ingest.parse.document_parts import clean, date, with_letters, with_whole_letters
 from rag.ingest.parse.records import DECIMAL, reads_as_sections, record_facts, record_lines, records_document
 from rag.ingest.parse.text_and_settings import json_blocks
 from rag.text import plain_text
@@ -44,7 +44,7 @@ def parse_json(text: str, name: str) -> Document:
     Raises:
         EmptyFileError: it has no values, or is a note that was thrown away.
     """
-    path = PurePath(name)
+    path, text = PurePath(name), with_whole_letters(text)
     value, name = _lenient_value(text), path.name
     if export := json_exports.export_document(value, name, path.parent.name):
         return export

@@ -224,6 +224,63 @@ def test_a_chat_of_telegram_is_its_messages_by_day(value: object) -> None:
     ]
 
 
+# As Meta writes it: an escape for each byte, the last message first.
+FACEBOOK = r"""{"participants": [{"name": "Anna"}, {"name": "Petra M\u00c3\u00bcller"}], "messages": [
+{"sender_name": "Anna", "timestamp_ms": 1773590000000, "photos": [{"uri": "photos/1.jpg"}]},
+{"sender_name": "Anna", "timestamp_ms": 1773500100000,
+ "content": "Sp\u00c3\u00a4ter \u00f0\u009f\u0098\u0080 \"",
+ "share": {"link": "https://ex.com/a"}, "reactions": [{"reaction": "\u00e2\u009d\u00a4", "actor": "Petra"}]},
+{"sender_name": "Petra M\u00c3\u00bcller", "timestamp_ms": 1773500000000,
+ "content": "Unter der Fu\u00c3\u009fmatte"},
+{"sender_name": "Anna", "timestamp_ms": 1773500000000, "is_unsent": true}],
+"title": "Petra M\u00c3\u00bcller", "thread_path": "inbox/petra_1"}"""
+ENCRYPTED = {
+    "participants": ["Anna", "Petra Müller"],
+    "threadName": "Petra Müller",
+    "messages": [
+        {"senderName": "Anna", "timestamp": 1773590000000, "text": "", "media": [{"uri": "./media/1.jpeg"}]},
+        {
+            "senderName": "Anna",
+            "timestamp": 1773500100000,
+            "text": 'Später 😀 " https://ex.com/a',
+            "type": "text",
+        },
+        {"senderName": "Petra Müller", "timestamp": 1773500000000, "text": "Unter der Fußmatte"},
+        {"senderName": "Anna", "timestamp": 1773500000000, "text": "", "isUnsent": True, "media": []},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "media"), [(FACEBOOK, "photo"), (json.dumps(ENCRYPTED, ensure_ascii=False), "media")]
+)
+def test_a_chat_of_facebook_is_its_messages_by_day(content: str, media: str) -> None:
+    document = parse(content.encode(), "message_1.json")
+    assert document.title == "Petra Müller"
+    assert document.date == datetime(2026, 3, 15, 15, 53, 20, tzinfo=UTC)
+    assert document.text.split("\n\n") == [
+        "# 2026-03-14",
+        "Petra Müller (14:53): Unter der Fußmatte",
+        'Anna (14:55): Später 😀 " https://ex.com/a',
+        "# 2026-03-15",
+        f"Anna (15:53): ({media})",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("escaped", "text"),
+    [
+        (r"Gr\u00c3\u00bc\u00c3\u009fe", "Grüße"),
+        (r"\u0022Gr\u00c3\u00bcn\u0022", r'"Grün"'),
+        (r"\u00abLIBERT\u00c9\u00bb", "«LIBERTÉ»"),
+        (r"\u00c9\u00bb \u2019", "É» ’"),
+        (r"C:\\\u00c3\\u00bc", r"C:\Ã\u00bc"),
+    ],
+)
+def test_escapes_mean_bytes_only_if_all_of_them_can(escaped: str, text: str) -> None:
+    assert parse(f'[{{"said": "{escaped}", "by": 1}}]'.encode(), "a.json").text == f"said: {text}\nby: 1"
+
+
 def test_polls_contacts_and_names_of_files_are_read_in_telegram_and_who_wrote_what_is_forwarded() -> None:
     message = {
         "type": "message",
