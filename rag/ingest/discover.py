@@ -232,7 +232,7 @@ def _not_there(path: Path) -> Outcome:
 
 
 def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: str | None) -> None:
-    waiting = _entries(root, discovery, settings)  # a list, not recursion: folders can be nested very deeply
+    waiting = _entries(root, discovery, settings)  # last name first: `pop` takes the first
     while waiting:
         entry = waiting.pop()
         name = entry.path.relative_to(root).as_posix()

@@ -85,7 +85,7 @@ def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]
     ends = {uri: uri.split("/")[: -MAX_END - 1 : -1] for uri in (*new, *gone)}
     for length in range(max(map(len, ends.values())), -1, -1):
         alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for old in reversed(gone):  # `pop` takes the first then
+        for old in reversed(gone):  # so that `pop` takes the first in order
             alike[tuple(ends[old][:length])].append(old)
         pairs = {uri: candidates.pop() for uri in new if (candidates := alike[tuple(ends[uri][:length])])}
         yield from pairs.items()

@@ -227,7 +227,7 @@ def without_site_boxes(page: str, *, is_site: bool = True) -> str:
 
     Example: "<header>Logo</header><main><header><h1>A</h1></header></main>" -> "<main><header>…</main>".
     """
-    page = _PERMALINK.sub("", page)  # links of headings would make headers look like navigation
+    page = _PERMALINK.sub("", page)  # the link of a heading to itself is no navigation
     heading = _MAIN_HEADING.search(page)
     main_heading = heading.start() if heading else -1
     boxes = sorted(_boxes(page, is_inside=not is_site), key=lambda box: box.start)

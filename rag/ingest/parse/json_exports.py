@@ -88,7 +88,7 @@ def _output_text(output: dict[str, object]) -> str:
     data = mapping(output.get("data")) or output
     page = _source_text(data.get("text/html") or data.get("html"))
     if "<table" in page:
-        return html_page.content_of(page[: 10 * _MAX_OUTPUT])[:_MAX_OUTPUT]  # tags take most of a page
+        return html_page.content_of(page[: 10 * _MAX_OUTPUT])[:_MAX_OUTPUT]  # a page has more tags than text
     if text := _source_text(data.get("text/markdown") or data.get("text/latex")):
         return _IMAGE.sub(r"\1", text)[:_MAX_OUTPUT]
     return _fenced_block(_short_output(_source_text(data.get("text/plain") or data.get("text"))), "")

@@ -288,7 +288,7 @@ def with_questions(
     of collapsible pieces, `ends` the ends of these pieces, where an empty heading ends the section.
     Example: "**Which key?**\n\nThe red one." -> a heading with the title "Which key?" and a paragraph.
     """
-    if not (bold or labels or _HINT.search(text)):  # most texts ask nothing, and the search for it is slow
+    if not (bold or labels or _HINT.search(text)):  # as most texts ask nothing
         return (*blocks,)
     finder = _Finder(text, frozenset(bold), labels)
     parts = [part for block in blocks for part in finder.parted(block)]

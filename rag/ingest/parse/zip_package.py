@@ -144,7 +144,7 @@ def xml_root(data: bytes, name: str) -> ET.Element:
         raise ParseError(f"the file is damaged: its part {name} is not valid XML") from error
     for element in root.iter():
         simplify(element)
-    if next(root.iter("AlternateContent"), None) is not None:  # few files have any: rebuilding takes long
+    if next(root.iter("AlternateContent"), None) is not None:  # few files have any
         for parent in [*root.iter()]:
             parent[:] = [shown for element in parent for shown in _shown(element)]
     return root

@@ -114,7 +114,7 @@ def _general_format(number: float) -> str:
     """A number without a format: "12", "0.3", "1.5E+20"."""
     if number == int(number) and abs(number) < 1e15:  # noqa: PLR2004 digits of a float
         return str(int(number))
-    return f"{number:.10g}".replace("e", "E")  # as many digits as Excel shows in a cell of usual width
+    return f"{number:.10g}".replace("e", "E")  # without the noise of a float's last digits
 
 
 @lru_cache(maxsize=512)
