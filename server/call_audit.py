@@ -37,6 +37,7 @@ from rag.answers import Step
 from rag.config.server_settings import ServerSettings, opener_names, search_names
 from rag.corpus import Principal
 from rag.runtime import extra_needed
+from rag.search.tool_arguments import decode_json
 from rag.uris import REVISION_PATTERN, SCHEME
 
 if TYPE_CHECKING:
@@ -223,13 +224,14 @@ class CallRecorder:
         if ctx.method == "resources/read":
             return loggable_id(params["uri"])
         if self._name(ctx) in self._openers:
-            return loggable_id((params.get("arguments") or {}).get("id"))
+            arguments = decode_json(params.get("arguments"))  # in here they are still as the host sent them
+            return loggable_id(arguments.get("id")) if isinstance(arguments, dict) else None
         return None
 
 
-def loggable_id(requested: str | None) -> str | None:
+def loggable_id(requested: object) -> str | None:
     """The requested id without its revision; None if it doesn't look like an id."""
-    match = ID_OR_URI.fullmatch(requested or "")
+    match = ID_OR_URI.fullmatch(requested) if isinstance(requested, str) else None
     return match[1] + match[3] if match else None
 
 

@@ -145,6 +145,16 @@ def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, worl
     assert "asked" not in audited(remote)[-1]
 
 
+def test_an_id_in_arguments_that_are_one_json_text_is_not_found_like_any(
+    remote: Remote, world: World
+) -> None:
+    unknown = "a" * 16
+    body = message("tools/call", name="get_source", arguments=json.dumps({"id": unknown}))
+    assert remote.post(world.bob, body).json()["result"]["isError"]
+    line = audited(remote)[-1]
+    assert (line["call"], line["outcome"], line["asked"]) == ("get_source", "not found", unknown)
+
+
 @pytest.mark.parametrize(
     ("key", "headers", "status", "why"),
     [
