@@ -385,7 +385,9 @@ def call_span(ctx: ServerRequestContext[Any, Any], call: Call, method: str) -> I
 
 def _parent_span(ctx: ServerRequestContext[Any, Any]) -> Context | None:
     headers = ctx.request.headers if ctx.request is not None else {}
-    for carrier in (ctx.meta or {}, headers):
+    # A caller may write any JSON there, and the library takes texts only: a trace must not end a call.
+    meta = {name: value for name, value in (ctx.meta or {}).items() if isinstance(value, str)}
+    for carrier in (meta, headers):
         if "traceparent" in carrier:
             return propagate.extract(carrier)
     return None

@@ -145,6 +145,13 @@ def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, worl
     assert "asked" not in audited(remote)[-1]
 
 
+def test_a_trace_that_is_no_text_ends_no_call(remote: Remote, world: World) -> None:
+    for meta in ({"traceparent": 5}, {"traceparent": TRACEPARENT, "tracestate": 5}):
+        body = message("tools/call", name="get_source", arguments={}, _meta=meta)
+        assert not remote.post(world.bob, body).json()["result"].get("isError")
+        assert audited(remote)[-1]["outcome"] == "answered"
+
+
 def test_an_id_in_arguments_that_are_one_json_text_is_not_found_like_any(
     remote: Remote, world: World
 ) -> None:
