@@ -45,20 +45,21 @@ _TITLES = (
 
 
 _MESSAGE = re.compile(
-    r"^\[?(?P<first>\d{1,4})(?P<joint>[./-]) ?(?P<second>\d{1,2})[./-] ?(?P<third>\d{1,4})\.?,? "
-    r"(?:[^\W\d_]{2} ?)?\d{1,2}:\d\d(?::\d\d)?"
-    r"(?:[ \xa0\u202f][^\W\d_]{1,2}\.?(?:[ \xa0\u202f]?[^\W\d_]\.?)?)?(?:\]| -) (?P<who>[^\n:]{1,80}): ",
+    r"^\[?(?P<first>\d{1,4})(?P<joint>[./-]) ?(?P<second>\d{1,2})[./-] ?(?P<third>\d{1,4})\.?(?: г\.)?[,،]? "
+    r"(?:[^\W\d_]{1,3}\.? ?)?\d{1,2}(?:[:.]| h )\d\d(?:[:.]\d\d)?"
+    r"(?:[ \xa0\u202f][^\W\d_]{1,3}\.?(?:[ \xa0\u202f]?[^\W\d_]\.?)?)?(?:\]| -) (?P<who>[^\n:]{1,80}): ",
     re.MULTILINE,
 )
 """A line that begins a message of a chat, as WhatsApp exports it: "[12.03.23, 14:05:33] Ann: Hello".
 
-Half of the day is behind the time ("8:15:02 p. m."), or before it ("오후 8:15:02").
+Before the time can be a word ("klo", "kl.", "à") or half of the day ("오후 8:15:02"); this or a word can be
+behind it, too ("8:15:02 p. m.", "18:20 Uhr"). The time can be 18.20 or 18 h 20.
 """
 _MONTH_FIRST = ("third", "first", "second")
 _ORDERS = (("third", "second", "first"), _MONTH_FIRST, ("first", "second", "third"))
 """Where year, month and day stand: 31/12/2024, 12/31/2024, 2024-12-31."""
 _BEGINNING = 2009  # the first year of WhatsApp
-_FEWEST = 3  # messages that make a text a chat, if they begin at a quarter of its lines
+_FEWEST = 2  # messages that make a text a chat, if they begin at a quarter of its lines
 
 
 def _messages(text: str) -> list[re.Match[str]]:

@@ -509,6 +509,29 @@ def test_a_chat_is_recognized_however_a_phone_writes_the_half_of_the_day(line: s
     assert parse("\n".join([line] * 3).encode(), "_chat.txt").title.startswith("Chat: ")
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "14.3.2026 klo 18.20 -",
+        "[14.3.2026 klo 18.20.11]",
+        "14.03.2026 18.20 -",
+        "14.03.2026 kl. 18.20 -",
+        "2026-03-14 kl. 18:20 -",
+        "14/03/2026 à 18:20 -",
+        "2026-03-14 18 h 20 -",
+        "14.03.26 um 18:20 Uhr -",
+        "14/03/2026 18:20 -",
+        "14/03/26 18.20 -",
+        "14.03.26 г., 18:20 ч. -",
+        "14/3/2026، 6:20 م -",
+    ],
+)
+def test_two_messages_are_a_chat_with_a_day_however_a_phone_writes_the_moment(begin: str) -> None:
+    lines = [f"{begin} Ann: Hello", f"{begin} Bob: Hi"]
+    document = parse("\n".join(lines).encode(), "WhatsApp Chat.txt")
+    assert texts_of(document) == ["# 2026-03-14", *lines]
+
+
 def test_a_text_with_a_few_moments_is_no_chat() -> None:
     text = "\n".join(["12.03.23, 14:05 - Ann: Hello"] * 3 + ["line"] * 20)
     assert len(parse(text.encode(), "a.txt").blocks) == 1
