@@ -126,9 +126,9 @@ _LEFT_OUT = re.compile(r"([^;:]+?)(?: was| were)? left out\b")
 def format_of(data: bytes, name: str) -> str:
     """The suffix that decides how a file is parsed: its name's, unless its content clearly is another.
 
-    The content decides for PDFs, for web pages with the name of a text file or of a server's program, for
-    files without a suffix, and for files with the name of an office document, which may be another office
-    format, a web page or a table.
+    The content decides for PDFs, office documents and e-books, for web pages with the name of a text file or
+    of a server's program, for encoded mails with that of a text file or of a mail of Outlook, for files
+    without a suffix, and for files with the name of an office document, which may be a web page or a table.
     Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf"; (b"<html>...", "report.xls") -> ".html".
     """
     suffix, actual = _suffix(name), sniffed_suffix(data[:BEGINNING])
@@ -144,7 +144,19 @@ def format_of(data: bytes, name: str) -> str:
             return ".csv"
         is_flat = suffix in {".fodt", ".fods", ".fodp"} and actual == ".xml"
         return actual if actual in SUFFIXES and not is_flat else suffix
-    return ".html" if suffix in text_and_settings.SUFFIXES and actual == ".html" else suffix
+    return _renamed_format(data, suffix, actual)
+
+
+def _renamed_format(data: bytes, suffix: str, actual: str) -> str:
+    """The format of a file that somebody or a program has given another suffix, or else its suffix."""
+    if suffix in outlook.SUFFIXES:
+        return actual if actual == ".eml" else suffix
+    if suffix not in SUFFIXES or suffix in {*epub.SUFFIXES, *OF_EXTRA}:  # can be packages of other files
+        return suffix
+    if suffix in text_and_settings.SUFFIXES and actual in {".html", ".eml"}:
+        return actual if actual == ".html" or _ENCODED_MAIL.search(data[:BEGINNING]) else suffix
+    office = office_format(data, suffix)
+    return next((other for other in (actual, office) if other in SUFFIXES and other in _PACKAGES), suffix)
 
 
 def is_unnamed(name: str) -> bool:
@@ -340,6 +352,7 @@ _HEADER = re.compile(rb"(?im)^(from|to|subject|date|received|message-id|mime-ver
 _FIELD = re.compile(rb"[A-Za-z-]+:[ \t]")
 _NOTEBOOK = re.compile(rb'\{\s*"(cells|metadata|nbformat)"\s*:')
 _EPUB = b"mimetypeapplication/epub+zip"
+_ENCODED_MAIL = re.compile(rb"(?im)^mime-version:")
 _MAIL_HEADERS = 3  # different ones in its first lines; a text may begin with "From:" and "To:"
 
 
@@ -391,6 +404,7 @@ _OFFICE_PARTS = {
     },
 }
 """Parts that tell the format, by the beginning of the file."""
+_PACKAGES = frozenset({*epub.SUFFIXES, *OFFICE, *_OFFICE_PARTS[OLE]})
 _MIME = re.compile(rb"application/vnd\.oasis\.opendocument\.(text|spreadsheet|presentation)")
 _OPEN = {b"text": ".odt", b"spreadsheet": ".ods", b"presentation": ".odp"}
 _FIRST_ENTRY = 200  # bytes that hold the first entry of an OpenDocument file: its MIME type, not compressed
