@@ -44,6 +44,10 @@ MAX_METHOD_CHARS = 64  # twice the longest method name of the protocol
 TOO_LONG = f"A message may have at most {MAX_MESSAGE_BYTES} bytes; this one is longer."
 TOO_MANY = f"A message may have at most {MAX_VALUES:,} values; this one has more."
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(
+    r"\\(?:(?P<whole>u[dD][89abAB]..\\u[dD][c-fC-F])|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 INVALID_ID = "The id of a request must be a string or an integer. Leave it out for a notification."
 BATCH = "MCP has no batches since its version 2025-06-18. Send each message by itself, not in an array."
 
@@ -61,7 +65,7 @@ def read_message(line: str | bytes) -> types.JSONRPCMessage:
 
     Raises:
         InvalidMessageError: it is not a message. The answer has the request's id if it can be recovered, as
-            from a line with a lone surrogate: JavaScript hosts write these, and strict parsers refuse them.
+            from a line that is nested too deeply.
     """
     if line == TOO_LONG:
         raise InvalidMessageError(error(None, types.INVALID_REQUEST, TOO_LONG))
@@ -78,6 +82,16 @@ def read_message(line: str | bytes) -> types.JSONRPCMessage:
     except ValidationError:
         answer = error(None, types.INVALID_REQUEST, "This is JSON, but not a JSON-RPC message.")
         raise InvalidMessageError(answer) from None
+
+
+def with_whole_characters(json: str) -> str:
+    """JSON with U+FFFD for each escaped half of a character, which JSON allows and strict parsers refuse.
+
+    Programs that cut a text within an emoji write these, such as JSON.stringify("😀".slice(0, 1)).
+    """
+    if not _HALF.search(json):
+        return json
+    return _ESCAPE.sub(lambda escape: r"\ufffd" if escape["half"] else escape[0], json)
 
 
 def _refusal(message: object) -> types.JSONRPCError | None:
@@ -387,7 +401,7 @@ async def _relay(
                 await output.settle(number)
                 continue
             try:
-                message = read_message(line)
+                message = read_message(with_whole_characters(line))
             except InvalidMessageError as invalid:
                 await output.write(invalid.answer, number)
                 continue

@@ -20,7 +20,15 @@ from rag.config.server_settings import OAuthSettings
 from server.call_audit import RefusalLog, RequestInfo, current_request, note_refusal, refusal_fields
 from server.http.clients import AddressResolver, Caller
 from server.http.oauth import missing_scope, requested_scopes
-from server.stdio import MAX_MESSAGE_BYTES, TOO_MANY, InvalidMessageError, error, is_vast, read_message
+from server.stdio import (
+    MAX_MESSAGE_BYTES,
+    TOO_MANY,
+    InvalidMessageError,
+    error,
+    is_vast,
+    read_message,
+    with_whole_characters,
+)
 
 if TYPE_CHECKING:
     from mcp.server.transport_security import TransportSecuritySettings
@@ -285,7 +293,11 @@ class JsonRpcCheck:
     async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         first: Message | None = await receive()  # the whole body, which the size limit has buffered
         posted = scope["method"] == "POST"  # other methods have no message, and are refused later
-        refused = _refusal_of(first.get("body", b"")) if first and posted else None
+        refused = None
+        if first and posted:
+            body = with_whole_characters(first.get("body", b"").decode("latin-1"))
+            first["body"] = body.encode("latin-1")
+            refused = _refusal_of(body)
         if refused:
             note_refusal(refused.error.message)
             await _message(refused, 400)(scope, receive, send)
@@ -305,11 +317,12 @@ def _message(refused: types.JSONRPCError, status: int, headers: Mapping[str, str
     return Response(body, status, headers, media_type="application/json")
 
 
-def _refusal_of(body: bytes) -> types.JSONRPCError | None:
-    if is_vast(body.decode("latin-1")):
+def _refusal_of(body: str) -> types.JSONRPCError | None:
+    """The refusal of a body, whose characters are its bytes."""
+    if is_vast(body):
         return error(None, types.INVALID_REQUEST, TOO_MANY)
     try:
-        read_message(body)
+        read_message(body.encode("latin-1"))
     except InvalidMessageError as invalid:
         return invalid.answer
     return None

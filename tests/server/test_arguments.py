@@ -13,6 +13,7 @@ from rag.search.browse import BY_SECTION
 from rag.search.source_window import TOO_FEW
 from rag.search.tool_arguments import decode_json
 from rag.uris import NOT_FOUND
+from server.stdio import with_whole_characters
 
 if TYPE_CHECKING:
     from tests.server.conftest import Wire
@@ -395,15 +396,16 @@ def test_a_query_is_words_and_never_syntax(wire: Wire, mode: str) -> None:
         assert not result.get("isError"), query
 
 
-@pytest.mark.parametrize(
-    "escaped", [r"\ud83d", r"\ude00", r"clock \ude00\ud83d clock"], ids=["high", "low", "swapped"]
-)
-def test_half_a_character_is_answered_as_unreadable(wire: Wire, escaped: str) -> None:
-    request = json.dumps({"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": {"x": "HERE"}})
-    wire.write(request.replace("HERE", escaped))
-    answer = wire.read()
-    assert answer["id"] == 77
-    assert answer["error"]["code"] == -32700
+def test_half_a_character_in_a_query_is_only_an_unknown_one(wire: Wire) -> None:
+    for half in ("\ud83d", "\ude00", "clock \ude00\ud83d", "\ud83d\n", "\\\ud83d", '"\ud83d'):
+        result = wire.tool("search", {"query": f"pendulum {half}", "limit": 1})
+        assert "pendulum" in result["structuredContent"]["results"][0]["text"].casefold()
+
+
+def test_whole_characters_and_escaped_backslashes_stay_as_they_are() -> None:
+    for json_ in (r'"\ud83d\ude00"', r'"\\ud83d"', r'"\\\\ud83d \uD7FF \ue000"', "😀"):
+        assert with_whole_characters(json_) == json_
+    assert with_whole_characters(r'"\ud83d\ud83d\ude00\ude00"') == r'"\ufffd\ud83d\ude00\ufffd"'
 
 
 def test_there_is_no_other_tool(wire: Wire) -> None:

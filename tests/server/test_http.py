@@ -204,6 +204,12 @@ def test_no_other_way_of_writing_an_address_leads_anywhere(remote: Remote, world
     assert remote.post(world.ann).status_code == 200
 
 
+def test_half_a_character_in_a_query_is_only_an_unknown_one(remote: Remote, world: World) -> None:
+    reply = remote.post(world.ann, body=call("search", query="pendulum \ud83d", limit=1))
+    assert reply.status_code == 200
+    assert "result" in reply.json()
+
+
 def test_no_answer_may_be_kept_on_its_way(listen: Callable[..., Remote], world: World) -> None:
     oauth = {"issuer": "https://issuer.example.com", "jwks_url": "https://issuer.example.com/jwks"}
     more = {f"REFDESK_OAUTH_{name.upper()}": value for name, value in oauth.items()}
