@@ -37,6 +37,8 @@ class FailedFile(BaseModel):
 class IngestionRun(BaseModel):
     """A run: `counts` of files by outcome, `causes` of failures with counts, and the first `failed` files.
 
+    `held_since` is when the first of the runs in a row began that kept the sources of missing files.
+
     Later versions may add fields.
     """
 
@@ -54,6 +56,7 @@ class IngestionRun(BaseModel):
     failed: tuple[FailedFile, ...] = ()
     notes: tuple[str, ...] = ()
     error: str = ""
+    held_since: AwareDatetime | None = None
 
 
 def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:

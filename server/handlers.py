@@ -325,8 +325,8 @@ class App:
 
         An image follows the text, which is shortened if both don't fit.
         """
-        if intake_note := self.intake and self.intake.note:
-            notes += (intake_note,)
+        if self.intake:
+            notes += tuple(filter(None, (self.intake.note, self.intake.remark())))
         room = sum(len(json.dumps(note)) + 1 for note in notes)
 
         def noted(fitting: int) -> types.CallToolResult:

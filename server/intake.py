@@ -86,6 +86,7 @@ class Intake:
         self._command += ["--data", str(data)]
         self._run = CommandProgress()
         self._has_read = False
+        self._told: Counter[str] = Counter()  # the causes of failures that callers know
 
     @property
     def note(self) -> str | None:
@@ -108,12 +109,40 @@ class Intake:
                 f"The documents in {self._shown} can't be read: {self._failure()} Only what was read earlier "
                 "is found. Tell the user: correct this, or choose another folder, and restart refdesk."
             )
-        if not any(run.outcomes[outcome] for outcome in STORED):
+        if not any(run.outcomes[outcome] for outcome in (*STORED, "missing")):
             return (
                 f"refdesk found no document that it can read in {self._shown}. Tell the user: put documents "
                 "there, or choose another folder, and restart refdesk."
             )
         return None
+
+    def remark(self) -> str | None:
+        """What callers should know besides about the last reading: once, unless documents are missing."""
+        run = self._run
+        if run.exit_code not in SUCCEEDED:
+            return None
+        if run.outcomes["missing"]:
+            return self._about_missing()
+        if run.causes == self._told:
+            return None
+        self._told = run.causes
+        if not run.causes:
+            return None
+        return (
+            f"Some files in {self._shown} can't be read: {self._causes()}. "
+            "Tell the user if the answer may be in one of them."
+        )
+
+    def _about_missing(self) -> str:
+        gone = self._run.outcomes["missing"]
+        if gone == self._run.outcomes.total():  # nothing else is there: the command removes nothing, ever
+            advice = "If they were deleted, put another one there, and refdesk removes them within a day."
+        else:
+            advice = "If they were deleted, wait: what is still gone a day later, refdesk removes by itself."
+        return (
+            f"{gone:,} documents are gone from {self._shown}, and are still found, because a disk may not be "
+            f"connected. Tell the user: if so, connect it. {advice}"
+        )
 
     async def follow(self) -> None:
         """Read the folder, then gently again whenever something in it has changed, until cancelled.
@@ -222,11 +251,14 @@ class Intake:
         run = self._run
         if run.reason:
             return run.reason
+        if run.outcomes["missing"]:
+            return f"{run.outcomes['missing']} documents are gone, and none was removed."
         if run.causes:
-            return (
-                f"files failed: {', '.join(f'{count} {cause}' for cause, count in run.causes.most_common())}."
-            )
+            return f"files failed: {self._causes()}."
         return f"refdesk-admin ended with exit code {run.exit_code}; the log of the server has the reason."
+
+    def _causes(self) -> str:
+        return ", ".join(f"{count} {cause}" for cause, count in self._run.causes.most_common())
 
 
 def data_of(folder: Path, settings: Settings) -> Path:

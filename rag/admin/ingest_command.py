@@ -33,17 +33,18 @@ from rag.originals import LOOK_MS, changes_in, identity, is_below
 from rag.runtime import be_gentle
 
 
-def end_with_starter(_context: click.Context, _option: click.Parameter, is_tied: bool) -> None:  # noqa: FBT001 click's
+def end_with_starter(_context: click.Context, _option: click.Parameter, is_tied: bool) -> bool:  # noqa: FBT001 click's
     """A click callback: end this process when its standard input ends, on every platform and for any reason.
 
     Completed work is kept, as when a command is killed.
     """
     if not is_tied:
-        return
+        return False
     starter, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)  # processes that parse files don't wait for it, too
     os.close(empty)
     threading.Thread(target=_end_after, args=[starter], daemon=True).start()
+    return True
 
 
 def _end_after(pipe: int) -> None:
@@ -110,9 +111,9 @@ known_ok_option = click.option(
 @click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
 @click.option(
     "--tied",
+    "is_tied",
     is_flag=True,
     hidden=True,  # for server.intake
-    expose_value=False,
     callback=end_with_starter,
     help="End when standard input does.",
 )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -22,7 +22,7 @@ from rag.admin.command_line import keep_overview
 from rag.admin.ingest_output import print_summary
 from rag.admin.orphaned_documents import note_folders, orphaned_by_command
 from rag.admin.progress_bar import shown_progress
-from rag.admin.runs_command import count_known_failures, keep_in_history
+from rag.admin.runs_command import count_known_failures, held_since, keep_in_history
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.terminal import arguments, echo
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, EmbedderSettings, model_name
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from rag.ingest.ray_cluster import Connection
 
 
+LONG_HELD = timedelta(days=1)  # a disk is connected again by then, or was not just forgotten
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """How an ingestion runs, and what it shows.
@@ -62,8 +65,9 @@ class RunOptions:
     lists every file, and `as_log` writes the progress as JSON lines; the summary goes to standard error if
     `quiet`. `origin` is the name of the origin to ingest. With `only_news`, a run in which nothing happened
     prints nothing, and the lines of any other run begin with the origin; with `known_ok`, failures of an
-    earlier run don't count as news. `on` is the address of a Ray cluster to work on, and `executor` what
-    prepares documents instead of the usual one.
+    earlier run don't count as news. A run that `is_tied` to a server has nobody who could confirm a removal:
+    what was held back for a day is removed. `on` is the address of a Ray cluster to work on, and `executor`
+    what prepares documents instead of the usual one.
     """
 
     quiet: bool
@@ -76,6 +80,7 @@ class RunOptions:
     origin: str = ""
     only_news: bool = False
     known_ok: bool = False
+    is_tied: bool = False
     on: str = ""
     executor: Executor | None = None
 
@@ -162,6 +167,8 @@ async def _ingest_into(
         open_writer(settings.home, target, around=around) as writer,
     ):
         instructions = Instructions.of(settings, options.rights, removes=options.removes, moderator=moderator)
+        if options.is_tied and (since := held_since(settings.home, target)):
+            instructions = replace(instructions, held_for_long=datetime.now(UTC) - since >= LONG_HELD)
         cluster = connection and await connection.cluster(model, embedder, writer.collection, options.rights)
         if executor := cluster or options.executor:
             instructions = replace(instructions, executor=executor)

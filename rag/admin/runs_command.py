@@ -104,6 +104,7 @@ def keep_in_history(
     id_: int | None = None
     tenant, entry = collection.tenant, HistoryEntry()
     with _kept_if_possible():
+        run = run.model_copy(update={"held_since": held_since(data, collection)})
         id_ = _begin(data, tenant, run)
     try:
         yield entry
@@ -115,6 +116,12 @@ def keep_in_history(
         if id_ is not None:
             with _kept_if_possible():
                 end_run(data, tenant, id_, run)
+
+
+def held_since(data: Home, collection: Collection) -> datetime | None:
+    """Since when all runs of the collection have kept sources of missing files, if the last one has."""
+    runs = last_runs(data, collection.tenant)
+    return next((run.held_since for run in runs if run.collection == collection.name), None)
 
 
 def _begin(data: Home, tenant: str, run: IngestionRun) -> int:
@@ -159,6 +166,7 @@ def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
             "causes": dict(Counter(failure.cause for failure in failures)),
             "failed": tuple(failures[:NAMED_FAILURES]),
             "notes": report.notes,
+            "held_since": (run.held_since or run.began) if report.counts["missing"] else None,
         }
     )
 

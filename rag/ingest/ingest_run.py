@@ -209,7 +209,8 @@ class Instructions:
 
     `chunking` comes from the settings; the collection's own has precedence. Without `max_tokens` there, the
     size of chunks is the usual one for the embedder. `removes` confirms the removal of sources although many
-    files are missing (`rag.ingest.known_sources`). `executor` prepares documents.
+    files are missing (`rag.ingest.known_sources`); so does `held_for_long`, but not from an empty folder.
+    `executor` prepares documents.
     """
 
     settings: IngestSettings
@@ -218,6 +219,7 @@ class Instructions:
     removes: bool = False
     moderator: document_admission.Moderator | None = None
     executor: Executor = field(default_factory=LocalExecutor)
+    held_for_long: bool = False
 
     @classmethod
     def of(
@@ -493,8 +495,14 @@ class IngestSteps:
 
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
-        confirmed = self._instructions.removes
-        outcomes, notes = await remove_vanished(self._writer, self._stored, discovery, confirmed=confirmed)
+        told = self._instructions
+        outcomes, notes = await remove_vanished(
+            self._writer,
+            self._stored,
+            discovery,
+            confirmed=told.removes,
+            held_for_long=told.held_for_long,
+        )
         self.outcomes.finish(outcomes)
         return notes
 

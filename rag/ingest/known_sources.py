@@ -251,15 +251,19 @@ async def remove_vanished(
     discovery: Discovery,
     *,
     confirmed: bool,
+    held_for_long: bool = False,
 ) -> tuple[list[Outcome], list[str]]:
     """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted.
 
+    If earlier runs have `held_for_long` what is missing, only an empty folder counts as that.
     Returns the outcomes of these sources, and a note for each folder that may be unmounted.
     """
     missing = await to_thread.run_sync(find_vanished, stored, discovery)
     # What an origin itself calls deleted isn't missing because of an unmounted share.
     guarded = [source for source in missing if source.uri.partition("#")[0] not in discovery.deleted]
-    unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery)
+    unmounted = (
+        {} if confirmed else perhaps_unmounted(guarded, stored, discovery, held_for_long=held_for_long)
+    )
     kept_ids = {id_ for ids in unmounted.values() for id_ in ids}
     if gone := [source for source in missing if source.id not in kept_ids]:
         await writer.remove([source.id for source in gone])
@@ -311,10 +315,13 @@ def perhaps_unmounted(
     missing: Iterable[KnownSource],
     stored_uris: Iterable[str],
     discovery: Discovery,
+    *,
+    held_for_long: bool = False,
 ) -> dict[str, set[str]]:
     """The URI prefixes below which too much is missing at once, with the ids of the missing sources.
 
-    An empty folder counts, too: it looks like the mount point of an unmounted share.
+    An empty folder counts, too: it looks like the mount point of an unmounted share. If earlier runs have
+    `held_for_long` what is missing, it alone counts.
     """
     whole = discovery.whole
     ids: dict[str, set[str]] = defaultdict(set)
@@ -327,7 +334,7 @@ def perhaps_unmounted(
     return {
         prefix: gone
         for prefix, gone in ids.items()
-        if (len(gone) > FEW_GONE and len(gone) > MOST_GONE * stored[prefix])
+        if (not held_for_long and len(gone) > FEW_GONE and len(gone) > MOST_GONE * stored[prefix])
         or ((_is_origin(prefix) or prefix in discovery.barren) and len(gone) == stored[prefix])
     }
 
