@@ -227,7 +227,7 @@ def test_a_version_is_unknown_if_no_row_has_it_whatever_rows_have_its_parts() ->
     lacking = ["23.9.0", "2.13.40", "v13.4", "4.1.1", "2.14.0-beta", "2.15.0-rc1", "7.9", "10.0.0.1"]
     assert unknown(*lacking) == lacking
     assert unknown("10.30", "13.23") == []  # may be a time or a day: some row has its parts
-    without_first = counted(words, np.arange(len(VERSIONS)) > 0)
+    without_first = counted_rows(words, np.arange(len(VERSIONS)) > 0)
     query = query_words("2.13.4 2.14.0", ["English"])
     assert unknown_words(query, words, without_first) == ["2.13.4"]
 
