@@ -261,12 +261,12 @@ async def _spellings(
     on that.
     """
     tables = [readers[view.table] for view in question.views if not view.table.collection.attached]
-    tellers = [table for table in tables if isinstance(table, Strict)]
+    strict_tables = [table for table in tables if isinstance(table, Strict)]
     # A word that one table lacks may be in another that can't tell: then it isn't unknown.
-    are_all = bool(tellers) and len(tellers) == len(question.views)
+    are_all = bool(strict_tables) and len(strict_tables) == len(question.views)
     if plan.mode == "dense" or plan.strict or plan.phrases or plan.engine.operator == "and" or not are_all:
         return {}
-    return await other_spellings(question.text, tellers)
+    return await other_spellings(question.text, strict_tables)
 
 
 def _respelt(
@@ -607,7 +607,7 @@ async def _visible(
     for _ in range(READS):
         sources = await view.table.sources(split_chunk_id(id_)[0] for id_ in versions)
         admitted = {id_: source for id_, source in sources.items() if view.admits(source)}
-        withheld = {id_: sources[id_] for id_ in sources.keys() - admitted.keys()}
+        withheld = {id_: source for id_, source in sources.items() if id_ not in admitted}
         if faults := _faults(view, withheld, versions):
             alarm(len(faults))
         # A source that is being replaced has chunks of two generations, under the same ids. Only those of the

@@ -99,7 +99,7 @@ class DeskReader:
         self._memory = MemoryBudget(memory_bytes) if memory_bytes else None
         self._superseded = SupersededIndexes()
         self.database: lancedb.AsyncConnection | None = None
-        self._roomy: lancedb.AsyncConnection | None = None
+        self._roomy: lancedb.AsyncConnection | None = None  # the same database with a larger cache
         self._catalog: lancedb.AsyncTable | None = None
         self._collections: dict[str, dict[_Row, Collection]] = {}  # by tenant and row in the catalog
         self._version = -1
