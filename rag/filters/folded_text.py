@@ -137,7 +137,7 @@ def folded_text(text: str, *, case: bool) -> FoldedText:
 
 
 def folded(text: str) -> str:
-    """A name for comparing with others: equal are those that `folded_text` makes equal.
+    """A name as it is compared with others: equal if `folded_text` makes both equal.
 
     It is made by no regular expression, because each document is asked for its names.
     Example: "\uff21 \u3000\uff92\uff93" -> "a \u30e1\u30e2".

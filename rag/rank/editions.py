@@ -277,7 +277,7 @@ def _differing_copies(hits: Sequence[Hit]) -> set[frozenset[int]]:
 
 
 def with_datings(hits: Sequence[Hit], ranks: Container[int]) -> list[Hit]:
-    """The hits; those at these ranks get the dates of their documents."""
+    """The same hits, with the dates of their documents at these ranks."""
     return [
         replace(hit, dating=dating(hit.source)) if rank in ranks else hit for rank, hit in enumerate(hits)
     ]

@@ -610,7 +610,7 @@ class Desk:
 
 
 def _flags(hits: Sequence[Hit]) -> Mapping[str, tuple[Flag, ...]]:
-    """The flags of each hit's shown text, title and headings, by chunk id; those that have some.
+    """The flags of each hit's shown text, title and headings, by chunk id; only hits with flags are in it.
 
     They are looked for only where ingestion hasn't found them (`Hit.flags`).
     """

@@ -126,7 +126,7 @@ def _matched_chunk(
 
 
 def rows_of_matches(text: str, matching: Sequence[MatchedChunk]) -> list[list[MatchedChunk]]:
-    """The matched chunks of a source in rows, each of which is one hit; no text is in two rows.
+    """The matched chunks of a source in rows, one hit per row; no text is in two rows.
 
     Chunks are in a row if their excerpts touch or have only white space in between. A row has at most
     `MAX_JOINED_CHARS`; the next one begins with the line of the next match.

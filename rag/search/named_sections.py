@@ -175,14 +175,14 @@ class Named:
         return max((2 + share) / 3 * of_section, of_version / count, of_name / count)
 
     def headings(self, stored: StoredChunk) -> Sequence[str]:
-        """The headings of a passage and, if the query names captions, those in it that may be meant."""
+        """The headings of a passage and, if the query names captions, also its captions that may be meant."""
         body = stored.body if self.captions else ""
         numbers = [re.escape(address.number) for address in self.captions]
         is_near = any(re.search(rf"{number}(?<=[\w.][ .\u00a0]{number})", body) for number in numbers)  # fast
         return [*stored.section, *_captions(body)] if is_near else stored.section
 
     def _has_document(self, stored: StoredChunk) -> bool:
-        """Whether the query has a word of the document's title or headings, or none but those of captions."""
+        """Whether the query has a word of the document's title or headings, or only names captions."""
         parts = {part for address in self.captions for part in (address.mark, address.number.casefold())}
         others = {*map(str.casefold, self.words)} - parts
         title = stored.body.partition("\n")[0]
@@ -266,7 +266,7 @@ def _member(name: str) -> str:
 
 
 def with_named_first(ranking: Ranking, named: Named) -> Ranking:
-    """A ranking by words, in which those passages come first that are under what the query names."""
+    """A ranking by words, with the passages first whose headings or captions the query names."""
     # Looking for marks in headings is fast, and few passages have one.
     marks = {*(address.mark_in_headings for address in named.addresses), *map(str.casefold, named.names)}
     meant: dict[int, tuple[float, tuple[str, ...], int]] = {}  # sureness, section and number, by rank

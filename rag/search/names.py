@@ -251,7 +251,7 @@ def _ends_of_path(candidate: _Candidate, depth: int) -> Sequence[str]:
 
 
 def _ends_without_suffix(candidate: _Candidate, depth: int) -> Sequence[str]:
-    """The same without the suffix of the file, as notes link to each other; also behind the collection."""
+    """The path's ends without the file's suffix, as notes link to each other; also after the collection."""
     path = FILE_SUFFIX.sub("", candidate.path)
     return *_ends_of_path(candidate._replace(path=path), depth), path, f"{candidate.collection}/{path}"
 

@@ -357,7 +357,7 @@ async def _views_of(query: SubQuery, state: SearchState, step: OpenStep) -> Sequ
 
 
 def _truncation_notes(text: str, question: Query, state: SearchState) -> list[str]:
-    """Notes on a text of which only the beginning was searched for. `question` is what it asks."""
+    """Notes if only the beginning of a long query was searched for. `question` holds its vectors."""
     plan = state.plan
     notes: list[str] = []
     if plan.mode == "exact":

@@ -272,7 +272,7 @@ async def _spellings(
 def _respelt(
     readers: Mapping[CollectionReader, RankingsOfTable], spellings: Mapping[str, tuple[Spelling, ...]]
 ) -> Mapping[CollectionReader, RankingsOfTable]:
-    """The readers, of which all that can search for these spellings, too."""
+    """The same readers, searching for these spellings too where they can."""
     words = tuple(near.word for of_word in spellings.values() for near in of_word)
     return {
         table: replace(reader, spellings=words) if isinstance(reader, Strict) else reader

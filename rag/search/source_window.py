@@ -523,7 +523,7 @@ async def _target(opened: OpenSource, named_chunks: Sequence[Chunk] | None, part
 
 
 async def _around_caption(opened: OpenSource, name: str) -> _Target | None:
-    """The passage with the caption that is named, and those beside it, as its table may be above or below."""
+    """The passage with the named caption, and its neighbors, as the table may be above or below."""
     # Imported here, because the server must not wait for the engine before its first answer.
     from rag.search.named_sections import has_caption, named_captions  # noqa: PLC0415
 

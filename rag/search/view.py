@@ -301,7 +301,7 @@ async def filtered_views(views: Sequence[View], filter_: Mapping[str, object]) -
 def _ids_at_path(
     attributes: Mapping[str, Mapping[str, Value]], paths: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """The ids of the sources with one of these paths, and of those whose path ends with one."""
+    """The ids of the sources with one of these paths, and of sources whose longer path ends with one."""
     ends = tuple(f"/{path}" for path in paths)
     with_path, ending = [], []
     for id_, values in attributes.items():

@@ -78,7 +78,7 @@ def shown_metadata(
 
 
 def missing_notes(sources: Iterable[Source]) -> list[str]:
-    """A note on each document of which pages are missing, as a scanned page with the signatures.
+    """A note on each document that lacks pages, such as a scanned page with the signatures.
 
     It has no words of the document, which may state this metadata itself: a note is read as our own words.
     """

@@ -72,7 +72,7 @@ def _put_if(bucket: Bucket, name: str, content: bytes, mode: object, *refusals: 
 
 
 def delete(bucket: Bucket, names: Iterable[str]) -> None:
-    """Delete these objects, as far as they exist.
+    """Delete these objects if they exist.
 
     Raises:
         StoreError: as `put`.

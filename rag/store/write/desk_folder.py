@@ -252,7 +252,7 @@ def write(home: Home, name: str, content: bytes) -> None:
 
 
 def remove(home: Home, *names: str) -> None:
-    """Delete these files of the desk, as far as they exist."""
+    """Delete these files of the desk if they exist."""
     if isinstance(home, Bucket):
         delete(home, names)
         return
