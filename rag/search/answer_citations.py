@@ -185,7 +185,8 @@ def contains_quote(passage: str, quote: str) -> bool:
 
 def _plain(text: str) -> str:
     """The visible text with single spaces, and markup as in the document."""
-    return _SPOILED.sub("", " ".join(bare(text).replace("&lt;", "<").split()))
+    text = bare(text).replace("&lt;", "<")  # so an earlier version showed the "<" of images
+    return _SPOILED.sub("", " ".join(text.split()))
 
 
 def _paragraph_lines(text: str) -> list[list[str]]:
@@ -258,7 +259,7 @@ def uncited_paragraphs(answer: str) -> tuple[str, ...]:
         for at, ((text, is_cited), (following, follows_cited)) in enumerate(pairwise(texts))
         if not is_cited
         and at not in covered
-        and not (follows_cited and not _WORD.search(following))
+        and not (follows_cited and not _WORD.search(following))  # a citation alone, for this paragraph
         and _states(text, following)
     )
 
@@ -273,6 +274,7 @@ def _states(text: str, following: str) -> bool:
 
 
 def _items_of_cited_introductions(texts: list[tuple[str, bool]]) -> Iterator[int]:
+    """The positions of the list items under a cited paragraph that ends with a colon."""
     is_covering = False
     for at, (text, is_cited) in enumerate(texts):
         if not _LIST_ITEM.match(text):

@@ -103,6 +103,7 @@ async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, 
         stored = await view.table.sources({split_citation(id_)[0] for _, id_ in missing.values()})
         for name, (collection, id_) in missing.items():
             source = stored.get(split_citation(id_)[0])
+            # What may not be read is unknown: names must not reveal that it exists.
             if source and collection in {None, view.table.collection.name} and view.admits(source):
                 ids[name] = id_
     return ids
@@ -234,6 +235,7 @@ def _readings(
     for path in forms.paths:
         collection, slash, inner = path.partition("/")
         inside = f"{collection.lower()}{slash}{inner}"
+        # Tags, too: behind a collection's name, a path is that collection's only.
         yield near, lambda candidate: (f"{candidate.collection}/{candidate.path}",), inside
         yield usual, lambda candidate: (candidate.path,), path
         yield usual, lambda candidate: (candidate.title,), forms.title

@@ -173,6 +173,7 @@ def _file_entry(file: FileState) -> dict[str, object]:
 def flags_entry(source: Source, text: str, chunks: Sequence[Chunk]) -> list[object]:
     """The flags of the chunks of this text, as the column `fields` of its source has them."""
     gaps = [(before.end, after.start) for before, after in pairwise(chunks)]
+    # Not strict: no gap follows the last chunk.
     crossed_seqs = [
         chunk.seq for chunk, is_crossed in zip(chunks, crossed(text, gaps), strict=False) if is_crossed
     ]
@@ -320,6 +321,7 @@ class KeyedRows(MutableMapping[str, T]):
     def matching(self, mask: Callable[[pa.Table], pa.BooleanArray]) -> list[T]:
         """The values of the rows that `mask` selects, and all values that were set."""
         row_numbers = cast("list[int]", pc.indices_nonzero(mask(self._rows)).to_pylist())
+        # A row whose value was set or deleted since no longer counts: its key has another number, or none.
         keys = [key for at in row_numbers if self._row_numbers.get(key := self._keys[at]) == at]
         keys += [key for key in self._values if self._row_numbers[key] == _NO_ROW]
         return [self[key] for key in keys]
@@ -352,7 +354,7 @@ def known_source(
     return KnownSource(
         id=row["id"],
         uri=row["uri"],
-        digest="" if row["id"] in incomplete else digest,
+        digest="" if row["id"] in incomplete else digest,  # differs from any, so the source is stored again
         chunk_count=row["chunk_count"],
         title=row["title"],
         metadata=json.loads(row["metadata"]),
@@ -494,6 +496,7 @@ def _with_column(rows: pa.Table, name: str, values: pa.Array[Any]) -> pa.Table:
 
 
 def _visible(chunks: pa.Table, row: Mapping[str, Any]) -> pa.Table:
+    # Chunks of another generation are of a run that was killed, or that is replacing the source now.
     ours: Any = pc.and_(
         pc.equal(chunks["source_id"], row["id"]), pc.equal(chunks["generation"], row["generation"])
     )
