@@ -158,7 +158,7 @@ def _largest_folders(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
 
 
 def _frequent_languages(tags: Counter[str]) -> tuple[str, ...]:
-    """The most frequent languages, without those of few documents."""
+    """The most frequent languages, without languages of few documents."""
     least = RARE * tags.total()
     del tags[""]
     ranked = sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))

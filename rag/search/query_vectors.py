@@ -304,7 +304,7 @@ def _check_dimension(identity: EmbedderIdentity, collections: Sequence[Collectio
 
 
 def _is_comparable(collection: Collection, identity: EmbedderIdentity | None) -> bool:
-    """Whether vectors of this identity are comparable with those of the collection."""
+    """Whether vectors of this identity are comparable with the collection's."""
     theirs = collection.embedder
     return identity is not None and (theirs == identity or theirs.may_compare(identity))
 
@@ -381,7 +381,7 @@ def _without_wordless(state: SearchState, step: OpenStep) -> SearchState:
 
 
 def _advice(error: ProviderError, plan: SearchPlan) -> str:
-    """What a caller reads: what is wrong, and what it can do."""
+    """The message for a caller: the problem, and what it can do."""
     alternative = ", or search in mode sparse" if "mode" in plan.overrides else ""
     return (
         f"{error.for_caller} There is no search by meaning without it. Try again in a minute{alternative}. "

@@ -209,7 +209,7 @@ class Retrievers:
         return any(retriever.collection.tenant == tenant for retriever in self._retrievers)
 
     async def open(self, principal: Principal, *, besides: Names[str]) -> list[RetrieverReader]:
-        """A reader for each retriever of the principal's tenant, without those whose name is in `besides`."""
+        """A reader for each retriever of the principal's tenant, except the names in `besides`."""
         readers = []
         for retriever in self._retrievers:
             if retriever.collection.tenant != principal.tenant:

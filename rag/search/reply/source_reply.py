@@ -318,7 +318,7 @@ def _is_cut(extract: Extract, end: int) -> bool:
 
 
 def _source_notes(extract: Extract, end: int, last_line: int) -> list[str]:
-    """Notes on what is not shown, and how to open it."""
+    """Notes on the parts that are not shown, and how to open them."""
     part = extract.part
     notes = [*extract.notes, *reply_parts.missing_notes([extract.source])]
     if part.lines:

@@ -44,7 +44,7 @@ LEFT_OUT: Mapping[type[Any], str] = {
 
 
 async def apply_hit_stages(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
-    """The hits after the plan's hit stages, best first, with those related to its seed in front.
+    """The hits after the plan's hit stages, best first, with documents related to its seed in front.
 
     Dropped hits are counted in the state.
 

@@ -192,7 +192,7 @@ async def more_queries(
     today: date,
     used: Callable[[Usage], None],
 ) -> StageQueries:
-    """The queries, the question first, with those that the stage adds.
+    """The queries, the question first, then the ones that the stage adds.
 
     Added queries may search only `collections`. `used` is called with the usage of the chat model.
 

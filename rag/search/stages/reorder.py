@@ -42,7 +42,7 @@ UNSCORED = "The reranker gave no score to {} of the passages; they come last."
 async def rerank(
     hits: Sequence[Hit], stage: RerankStage, query: Query, state: SearchState, step: OpenStep
 ) -> list[Hit]:
-    """The hits by their new scores, ties by date, and those without a score last.
+    """The hits by their new scores, ties by date, and hits without a score last.
 
     The first `candidates` of the stage are scored, or as many as the plan's limit if that is more; the others
     are dropped. If scoring fails, all hits stay as they are, with a warning. Editions that the question asks
