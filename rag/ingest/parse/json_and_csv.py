@@ -53,7 +53,7 @@ def parse_json(text: str, name: str) -> Document:
     spelled = _lenient_value(text, as_spelled=True)
     records, others = _listed(spelled)
     is_readable = len(letters := with_letters(text)) <= _READABLE * (1 + text.count("\n"))
-    if records and (records is spelled or not is_readable or reads_as_sections(records)):
+    if records and (records is spelled or not is_readable or (records[1:] and reads_as_sections(records))):
         return records_document(records, name, "application/json", above=record_lines(others))
     if is_readable:
         title, metadata = record_facts([value])
@@ -221,7 +221,7 @@ def _table(text: str, delimiter: str) -> _Table:
     if not below:
         return _Table(clean("\n".join(map(str.strip, raw_rows))), (), iter(()))
     if at and sum(map(bool, cells[at - 1])) > 1 and (columns := grouped(cells[at - 1], names)):
-        names, at = columns, at - 1
+        names, at, of_figures = columns, at - 1, True
     above = clean("\n".join(map(str.strip, raw_rows[:at])))
     records = chain(below, (row.cells for row in rows))
     if is_record:

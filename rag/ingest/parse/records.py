@@ -208,10 +208,14 @@ def _entry(record: Mapping[str, object]) -> _Entry:
 
 
 def _lifted(record: Mapping[str, object]) -> Mapping[str, object]:
-    """A record whose title is one level deeper, as in Jira's `fields`, with all values of that level."""
+    """A record whose title is one level deeper, as in Jira's `fields`, with all values of that level.
+
+    A thing to which a record refers, as a source with a name, has fewer values than the record itself.
+    """
     if not _named(record, _TITLES, _title)[1]:
-        for key, inner in record.items():
-            if isinstance(inner, dict) and _named(inner, _TITLES, _title)[1]:
+        inner_records = ((key, inner) for key, inner in record.items() if isinstance(inner, dict))
+        for key, inner in inner_records:
+            if 2 * len(inner) >= len(record) and _named(inner, _TITLES, _title)[1]:
                 others = {name: value for name, value in record.items() if name != key}
                 return {**others, **inner, **others}
     return record

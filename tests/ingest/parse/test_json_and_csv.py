@@ -30,6 +30,12 @@ def test_columns_without_a_name_of_their_own_are_numbered(shape: Shape) -> None:
     assert shape("t,y,y\n1,2,\n2,,3", "a.csv") == [("table", "t: 1\ny: 2"), ("table", "t: 2\ny 2: 3")]
 
 
+def test_columns_of_a_group_stay_apart(shape: Shape) -> None:
+    rows = "Name,Desk,Town,Team,Gain,Gain\nAnn,d,e,f,,w\nBob,d,e,f,x,"
+    records = shape(f",,,,Pay,Pay\n{rows}", "a.csv")
+    assert [text.rpartition("\n")[2] for _, text in records] == ["Pay Gain 2: w", "Pay Gain: x"]
+
+
 def test_words_in_columns_of_one_name_are_its_values(shape: Shape) -> None:
     comment = "Could reproduce it with the nightly build of the second of June."
     rows = f"Issue key,Label,Label,Label,Note,Note,By\nA-1,web,,api,{comment},{comment},Ann\nA-2,,,,x,y,Bob"

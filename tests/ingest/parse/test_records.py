@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -78,6 +79,7 @@ def test_a_list_inside_the_reply_of_an_api_is_that_list(
         {"version": "2.0.0", "tasks": [{"name": "build", "command": "make"}, {"name": "test"}]},
         {"name": "shop", "dependencies": {"react": "18"}, "files": [{"name": "a", "note": LONG + LONG}]}
         | {"scripts": {str(number): LONG for number in range(9)}},
+        {"groups": [{"name": "a", "description": LONG + LONG}], "hints": []},
         {"panels": [{"title": "CPU", "targets": [{"expr": LONG + " " + LONG}]}, {"title": "RAM"}]},
     ],
 )
@@ -93,7 +95,7 @@ def test_an_endless_line_with_a_list_in_it_is_that_list(shape: Shape) -> None:
     assert blocks[:2] == [("paragraph", "page: 1"), ("table", "sku: B0\nprice: 1.10")]
 
 
-def _csv(rows: list[dict[str, str]]) -> str:
+def _csv(rows: Sequence[Mapping[str, object]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, [*rows[0]])
     writer.writeheader()
@@ -124,10 +126,11 @@ def test_a_section_is_called_by_key_and_title_whatever_their_names(keys: tuple[s
         [{"name": "app", "msg": LONG + LONG}, {"name": "app", "msg": LONG}, {"name": "app", "msg": LONG}],
         [{"name": "a", "sha": "0a" * 90}, {"name": "b", "sha": "1b" * 90}],
         [{"host": "a", "note": LONG + LONG}, {"host": "b", "note": LONG}],
+        [{"host": at, "note": LONG * 2, "by": {"name": f"x{at}"}, "n": 1, "m": 2} for at in "ab"],
         [{"name": f"n{number}", "note": LONG * 2 if number == 3 else "x"} for number in range(9)],
     ],
 )
-def test_rows_without_titles_of_their_own_or_texts_stay_a_table(rows: list[dict[str, str]]) -> None:
+def test_rows_without_titles_of_their_own_or_texts_stay_a_table(rows: list[dict[str, object]]) -> None:
     for content, name in ((_csv(rows), "a.csv"), (json.dumps(rows), "a.json")):
         assert {block.kind for block in parse(content.encode(), name).blocks} == {"table"}
 
