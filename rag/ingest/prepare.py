@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import re
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -456,6 +457,8 @@ _CONVERSIONS: dict[FieldType, Callable[[str], Value | None]] = {
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 MAX_DOTS = 1_000  # in a line of a sidecar: a key with 31,000 parts took 4 GB
 MOST_STATED = 40  # characters of an entry that may be a date
+_ROW = re.compile(r"[^\n:|]{1,60}: \S")
+"""The beginning of a record, which is lines of names and values."""
 _DATED_BY_SAVING = (
     "application/vnd.openxmlformats-officedocument",
     "application/vnd.oasis.opendocument",
@@ -527,8 +530,17 @@ def _with_validity(document: Document) -> Document:
     Example: "Gültig ab 01.01.2024" below the title, or `valid_from = 2024-01-01` in its sidecar.
     """
     entries = (f"{key}: {value[:MOST_STATED]}" for key, value in document.metadata.items())
-    validity = validity_in(document.text) or validity_in("\n".join(entries))
+    validity = validity_in(_head(document)) or validity_in("\n".join(entries))
     return replace(document, metadata={**document.metadata, VALIDITY: validity}) if validity else document
+
+
+def _head(document: Document) -> str:
+    """The text, or what stands above several records: a list isn't valid from the day of its first row."""
+    if document.mime_type == "application/xml":  # there, the document's own facts are such lines, too
+        return document.text
+    tables = (block for block in document.blocks if block.kind == "table")
+    rows = [table for table in tables if _ROW.match(document.text, table.start, table.end)]
+    return document.text[: rows[0].start] if rows[1:] else document.text
 
 
 def _with_address(document: Document) -> Document:

@@ -111,6 +111,29 @@ def test_the_validity_in_the_first_lines_is_metadata_unless_a_date_is_stated() -
     assert by_sidecar == {"valid_from": "2024-05-01", "validity": "2024-05-01/.."}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "host,valid_from,note\na,2022-01-01,x\nb,2026-06-01,y"),
+        ("a.jsonl", '{"id": 1, "updated": "2021-03-01"}\n{"id": 2, "updated": "2026-10-01"}'),
+        ("a.json", '[{"id": 1, "valid_from": "2021-03-01"}, {"id": 2}]'),
+        (
+            "a.json",
+            '[{"title": "a", "updated": "2021-03-01", "body": "1\\n2\\n3"}, {"title": "b", "status": "x"}]',
+        ),
+    ],
+)
+def test_a_list_of_records_is_not_valid_from_the_day_of_a_row(name: str, text: str) -> None:
+    assert "validity" not in with_stated_metadata(parse(text.encode(), name), b"").metadata
+
+
+def test_a_list_and_a_single_record_say_themselves_from_when_they_are_valid() -> None:
+    prices = parse(b"Prices, valid from 1 May 2024\n\nItem;Price;Note\na;1.10;x\nb;2.20;y", "a.csv")
+    record = parse(b'{"title": "Prices", "valid_from": "2024-05-01"}', "a.jsonl")
+    for document in (prices, record):
+        assert with_stated_metadata(document, b"").metadata["validity"] == "2024-05-01/.."
+
+
 def test_validity_goes_before_the_time_at_which_an_office_program_saved_a_file() -> None:
     saved = replace(parse(VALID, "fees.md"), mime_type=DOCX, date=datetime(2025, 1, 1, tzinfo=UTC))
     assert with_stated_metadata(saved, b"").metadata == {"validity": "2024-05-01/.."}
