@@ -165,6 +165,26 @@ def test_what_changes_is_shown_and_the_file_as_it_was_is_kept(inside: Desk, home
     assert path.read_text() == MINE
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{\n  "mcpServers": {"fs": {"command": "npx"}},\n}\n', "line 3"),
+        ('{\n  // mine\n  "mcpServers": {}\n}\n', "line 2"),
+    ],
+)
+def test_a_file_that_its_host_can_not_read_is_named_with_the_line_and_stays(
+    inside: Desk, home: Path, text: str, line: str
+) -> None:
+    path = file_of("claude-desktop", home)
+    path.write_text(text)
+    for options in ("--yes", "--check"):
+        told = inside.misuse("connect", "claude-desktop", options)
+        assert f"Claude Desktop can't read {path}: " in told
+        assert line in told
+    assert path.read_text() == text
+    assert re.search("claude-desktop +can't be read", inside.run("connect").stdout)
+
+
 def test_the_first_original_is_kept_however_often_it_is_changed(inside: Desk, home: Path) -> None:
     path = file_of("vscode", home)
     path.write_text(MINE)

@@ -188,7 +188,7 @@ def connected_entries(host: Host, path: Path) -> list[str]:
     Raises:
         ConfigurationError: the host's file can't be read.
     """
-    section = HostFile.read(path).at((host.section,))
+    section = HostFile.of(host, path).at((host.section,))
     if not isinstance(section, dict):
         return []
     return [str(name) for name, entry in section.items() if _is_ours(name, entry)]
@@ -285,7 +285,7 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
     if checks:
         from rag.admin.connect.connect_check import check_entry  # noqa: PLC0415 no other command needs the SDK
 
-        await check_entry(HostFile.read(path), chosen, name, _key, as_json=as_json)
+        await check_entry(HostFile.of(chosen, path), chosen, name, _key, as_json=as_json)
         return
     if remote is not None:
         wish = remote_wish(chosen, name, remote, key_in, (lambda: PLACEHOLDER) if prints or links else _key)
@@ -335,7 +335,7 @@ def _key() -> str:
 
 def _add(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
     """Add an entry to a host's file, unless the user declines. Returns whether it is there."""
-    file = HostFile.read(path)
+    file = HostFile.of(wish.host, path)
     present, edits = file.at(wish.keys), wish.edits(file)
     if all(file.at(keys) == value for keys, value in edits.items()):
         tell_change(wish, path, "unchanged", None, as_json=as_json)

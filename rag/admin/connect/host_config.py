@@ -5,6 +5,7 @@ A `Wish` is the desired content: an entry and what belongs to it.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -57,6 +58,24 @@ class HostFile:
         if not isinstance(values, dict | None):
             raise ConfigurationError(f"{path} doesn't hold an object. {_by_hand(path)}")
         return cls(path, raw, text, values or {})
+
+    @classmethod
+    def of(cls, host: Host, path: Path) -> HostFile:
+        """The host's file, if the host can read it, too.
+
+        Raises:
+            ConfigurationError: the file can't be read or parsed, here or by the host.
+        """
+        file = cls.read(path)
+        if host.reads_plain_json and file.values:
+            try:
+                json.loads(file.text.removeprefix(BYTE_ORDER_MARK))
+            except ValueError as error:
+                raise ConfigurationError(
+                    f"{host.title} can't read {path}: {error}. Mend that line: plain JSON has no "
+                    "comments, and no comma before a closing bracket."
+                ) from error
+        return file
 
     def at(self, keys: Keys) -> Any:  # noqa: ANN401 whatever stands there
         """The value at a path of keys; None if it is missing."""

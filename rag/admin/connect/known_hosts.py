@@ -130,7 +130,7 @@ class Host:
     `reference` is how the file names a variable for a key; empty if the file must hold the key itself.
     `loads_tools` are the members of an entry without which the host keeps tools out of a conversation until
     its model looks for them. `hides_tools` says when it does so whatever the entry says; empty if we know of
-    no such case.
+    no such case. A host that `reads_plain_json` can't use a file with a comment or a comma too many.
     """
 
     name: str
@@ -143,6 +143,7 @@ class Host:
     afterwards: str
     loads_tools: Mapping[str, object] = field(default_factory=dict, hash=False)
     hides_tools: str = ""
+    reads_plain_json: bool = False
 
     def local(self, name: str, launch: Launch) -> Entry:
         """The entry of a server that the host starts."""
@@ -244,6 +245,7 @@ _ALL = (
         *("claude-desktop", "Claude Desktop", _claude_desktop, "mcpServers", _plain, _bridge),
         reference="",
         afterwards="Quit Claude Desktop and start it again.",
+        reads_plain_json=True,
     ),
     Host(
         *(
@@ -255,6 +257,7 @@ _ALL = (
         reference="${%s}",
         afterwards="Start a new session; /mcp shows the server.",
         loads_tools={"alwaysLoad": True},
+        reads_plain_json=True,
     ),
     Host(
         *("vscode", "VS Code", lambda folders: folders.of_applications / "Code" / "User" / "mcp.json"),
