@@ -30,6 +30,7 @@ MOST_NAMED = 8  # addresses and names in a query; a pasted log has hundreds
 RAISED = 1.4  # the score of a passage that is surely meant, in shares of the best score by words
 FURTHER = 0.9  # how sure a heading above others is, and a subsection: 3.2.1 for 3.2
 GOES_ON = 0.8  # how sure a passage is in which a section only goes on
+EACH_FURTHER, MOST_FURTHER = 0.005, 40  # less for each passage further from its beginning, and how many count
 OTHER_CASE = 0.7  # how sure a name is in another letter case
 
 _DIGITS = rf"[0-9]++(?:[.-][0-9]++)*+(?:(?:[a-z]|{ADDED})(?![a-z])|-[a-z]+[.-]?[0-9]*)?"
@@ -41,6 +42,18 @@ _IN_QUERY = re.compile(
     rf"(?:(?<![\w.]){_WORD}\.? |{_SIGN})?(?<![\w.,-]){_NUMBER}(?!\w| ?[%€$]|[.,][0-9])"  # not 5 %, 1,250
 )
 _AT_HEADING = re.compile(rf"[^\w§]*(?:{_WORD}[.:]? [\[(]?|{_SIGN})?{_NUMBER}(?!\w)")
+_RELEASE = re.compile(
+    r"[^\w§]*(?P<words>(?:[^\W\d_][\w.'’+-]*+ ){1,5})[\[(]?"
+    r"v?(?P<number>[0-9]+(?:\.[0-9]+)+(?:-?[a-z]+[.-]?[0-9]*)?)(?!\w)"
+)
+"""A version behind the name of its product, or in "What's new in 3.5"."""
+_TO_ANOTHER = frozenset(
+    """
+    after before from prior since than till to until ab auf bis nach seit von vor après avant depuis vers
+    desde hasta
+    """.split()  # noqa: SIM905 easier to read
+)
+"""Words before a version in headings of other things: "Migrating from 2.0"."""
 _KINDS = {
     word: kind
     for kind, words in {
@@ -120,9 +133,13 @@ class Address:
         Examples: "section 626" and "§ 626" -> 1; "4.2" and "4.2.1" -> `FURTHER`; "article 6" and "§ 6" -> 0;
         "BGB 433" and "§ 433" -> 1 below "Bürgerliches Gesetzbuch (BGB)".
         """
-        if self.number != heading.number and not heading.number.startswith(f"{self.number}."):
+        if not self.is_number_of(heading):
             return 0.0
         return self._has_kind_of(heading, outer) * (1.0 if self.number == heading.number else FURTHER)
+
+    def is_number_of(self, heading: Address) -> bool:
+        """Whether a heading has this number, or one that begins with it: 3.2.1 for 3.2."""
+        return self.number == heading.number or heading.number.startswith(f"{self.number}.")
 
     def _has_kind_of(self, heading: Address, outer: Collection[str]) -> bool:
         if self.mark == heading.mark or (self.kind == heading.kind != "part"):
@@ -172,7 +189,7 @@ class Named:
         of_section, of_version = self._sureness_of_addresses(stored)
         # A section's number says nearly all. A version or a name is one word of the query among others.
         of_name = self._sureness_of_name(stored.section[max(_depth(stored) - 1, 0) :])
-        return max((2 + share) / 3 * of_section, of_version / count, of_name / count)
+        return max((2 + share) / 3 * of_section, of_version, of_name / count)
 
     def headings(self, stored: StoredChunk) -> Sequence[str]:
         """The headings of a passage and, if the query names captions, also its captions that may be meant."""
@@ -193,6 +210,7 @@ class Named:
         """How surely addresses mean a passage: addresses of sections ("BGB 433"), and all others.
 
         The others are mostly versions of what the query is about ("Claude 3.5"), or other documents' tables.
+        With the words of their heading they weigh as much as another word of the query.
         """
         of_section = of_version = 0.0
         headings = [*map(with_whole_section_numbers, self.headings(stored))]
@@ -200,17 +218,25 @@ class Named:
         if not near:
             return of_section, of_version
         outer = frozenset(re.findall(r"\w+", " ".join(headings).casefold()))
-        matches = enumerate(map(_AT_HEADING.match, headings))
-        for address, (place, match) in product(near, matches):
-            if match:
-                heading, above = Address.of(match), FURTHER if place < _depth(stored) - 1 else 1.0
+        for address, (place, heading) in product(near, enumerate(map(_address_at, headings))):
+            if heading:
+                above = FURTHER if place < _depth(stored) - 1 else 1.0
                 sureness = above * address.sureness(heading, outer)
                 is_of_section = address.is_marked or address.mark in outer - {heading.mark}
                 if is_of_section and (address.kind not in _CAPTIONED or self._has_document(stored)):
                     of_section = max(of_section, sureness)
                 else:
-                    of_version = max(of_version, sureness)
+                    others = self.words.difference(re.findall(r"\w+", headings[place].casefold()))
+                    of_version = max(of_version, sureness / max(len(others), 1))
         return of_section, of_version
+
+    def depth(self, stored: StoredChunk) -> int:
+        """The number of headings above a passage, down to the one whose number is named, if one is."""
+        headings = map(with_whole_section_numbers, stored.section[: _depth(stored)])
+        for depth, heading in enumerate(map(_address_at, headings), 1):
+            if heading and any(address.is_number_of(heading) for address in self.addresses):
+                return depth
+        return _depth(stored)
 
     def _sureness_of_name(self, headings: Sequence[str]) -> float:
         defined = {name for heading in headings if (name := _defined_name(heading))} if self.names else set()
@@ -227,6 +253,15 @@ def _addresses(query: str) -> Iterator[Address]:
         is_number = address.number[0].isdecimal() and address.mark
         if address.is_sure or (is_number and address.mark not in ANY_STOP_WORDS):
             yield address
+
+
+def _address_at(heading: str) -> Address | None:
+    """The address that a heading begins with, or the version that it names behind a product."""
+    if match := _AT_HEADING.match(heading):
+        return Address.of(match)
+    match = _RELEASE.match(heading)
+    is_release = match and _TO_ANOTHER.isdisjoint(match["words"].casefold().split())
+    return Address("", match["number"]) if match and is_release else None
 
 
 def _depth(stored: StoredChunk) -> int:
@@ -276,13 +311,13 @@ def with_named_first(ranking: Ranking, named: Named) -> Ranking:
         headings = "\n".join(named.headings(stored) if named.captions else stored.section).casefold()
         if any(mark in headings for mark in marks) and (sureness := named.sureness(stored, scored.words)):
             source, seq = split_chunk_id(stored.id)
-            section = (source, *stored.section[: _depth(stored)])
+            section = (source, *stored.section[: named.depth(stored)])
             meant[rank] = sureness, section, seq
             begins[section] = min(seq, begins.get(section, seq))
     raised = [*ranking]
     for rank, (sureness, section, seq) in meant.items():
-        scored = ranking[rank]
-        share = sureness * (1.0 if seq == begins[section] else GOES_ON)
+        scored, further = ranking[rank], seq - begins[section]
+        share = sureness * (GOES_ON - EACH_FURTHER * min(further, MOST_FURTHER) if further else 1.0)
         # Towards a score above the best one, so that a sure passage comes first and others keep their order.
         score = scored.score + share * max(0.0, RAISED * ranking[0].score - scored.score)
         raised[rank] = replace(scored, score=score)

@@ -293,6 +293,50 @@ async def test_a_version_named_without_its_last_part_means_all_that_begin_with_i
     assert {text[:11] for text in texts} > {"## [0.61.1]", "## [0.61.0]"}
 
 
+RELEASES = {
+    "portal-ngx 7.{}.0": "what changed in 7.4.0?",
+    "VS Code 8.{}.0": "changes in version 8.4",
+    "Kubernetes v9.{}.3": "release notes 9.4.3",
+    "What's new in 10.{}.0": "what's new in 10.4",
+    "Spring Boot 11.{}.0-rc.1": "11.4.0-rc.1",
+    "Node.js 12.{}.0 (LTS)": "what changed in v12.4.0?",
+    "Release notes for Acme Portal 13.{}.0": "Acme Portal 13.4.0",
+}
+
+
+def _releases(heading: str) -> str:
+    """Three releases, each of several passages with a short one at its end."""
+    items = "".join(f"- Handling of the {word} number {word}s was made better\n" for word in WORDS)
+    below = f"### Features\n\n{items}\n### All changes\n\n{items}\n- Chore: a bump\n\n"
+    return "# Changelog\n\n" + "".join(f"## {heading.format(minor)}\n\n{below}" for minor in (5, 4, 3))
+
+
+WORDS = [
+    f"{first}{last}"
+    for first in ("in", "re", "un", "de")
+    for last in ("voice", "port", "lock", "sign", "task")
+]
+
+
+async def test_a_release_named_with_its_product_is_found_at_its_beginning(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number, heading in enumerate(RELEASES):
+        (folder / f"{number}.md").write_text(_releases(heading))
+    (folder / "guide.md").write_text(
+        "# Guide\n\n## Migrating from 7.4.0 to 8.4.0\n\n7.4.0 and 8.4.0 differ.\n"
+    )
+    await shelf.small.ingested(shelf.data, folder)
+    for heading, query in RELEASES.items():
+        hits = (await shelf.search(query, limit=4, mode="sparse")).hits
+        assert len(hits) == 4
+        assert hits[0].text.startswith(f"## {heading.format(4)}\n"), query
+        in_order = [hit.chunk.seq for hit in hits if hit.chunk.section[0] == heading.format(4)]
+        assert in_order == sorted(in_order), query
+
+
 async def test_a_version_in_a_longer_question_weighs_as_much_as_a_word(stocked: Shelf) -> None:
     answer = await ask(stocked, "On what date did Gizmo 3.5 and all of its parts become available?")
     assert answer.hits[0].text.startswith("## Dates")

@@ -249,6 +249,8 @@ class _Evidence:
     def is_weak(self, plan: SearchPlan, *, identify: bool) -> bool:
         """Whether no hit reaches its threshold. A hit with all identifiers of the query is always enough.
 
+        Of several versions, as of the changes between two, each may be in another hit.
+
         If all words `identify` something, some hit must have one of them.
         """
         if not all(self.leasts) and not identify:
@@ -263,7 +265,13 @@ class _Evidence:
             words_of_hits = [*words_of_hits]
             texts = [{word.text for word in words_of_hit} for words_of_hit in words_of_hits]
             present = set[str]().union(*texts)
-            if identifiers and any(identifiers <= of_hit for of_hit in texts):
+            versions = {word.text for word in chain(*self.words.values()) if word.is_version}
+            names = identifiers - versions
+            if (
+                identifiers
+                and identifiers <= present
+                and any(names <= of_hit and (not versions or versions & of_hit) for of_hit in texts)
+            ):
                 return False
         if identify and not present:
             return True

@@ -40,6 +40,7 @@ from rag.store.read.spelling import (
 )
 from rag.store.read.word_analysis import (
     MAX_TERMS,
+    TIME_OR_DAY,
     VERSION,
     Form,
     Word,
@@ -263,7 +264,7 @@ async def other_spellings(
     return {
         word: _best_spellings(near)
         for word, near in spellings.items()
-        if near or _NO_DATE.fullmatch(word) or VERSION.fullmatch(word)
+        if near or _NO_DATE.fullmatch(word) or (VERSION.fullmatch(word) and not TIME_OR_DAY.fullmatch(word))
     }
 
 

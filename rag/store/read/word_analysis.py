@@ -65,11 +65,11 @@ _PLAIN_WORD = re.compile("[a-z]{3,}")
 _NAME_BEFORE, _NAME_BEHIND = re.compile("[A-Za-z0-9_][-./_]?$"), re.compile("[-./_]?[A-Za-z0-9_]")
 _VERSION = re.compile(r"[vV](?P<number>[0-9]+(?:\.[0-9]+)+)")
 VERSION = re.compile(
-    r"(?![0-3]?[0-9]\.[0-5][0-9]$)"  # a time or a day, which texts write otherwise, too
     r"v?[0-9]{1,4}(?:\.[0-9]+)+(?:[-._]?(?:a|b|rc|alpha|beta|dev|pre|preview|post|snapshot)[-.]?[0-9]*)?",
     re.IGNORECASE,
 )
 """A version, or another number whose parts say nothing without each other."""
+TIME_OR_DAY = re.compile(r"[0-3]?[0-9]\.[0-5][0-9]")  # perhaps; texts write these otherwise, too
 
 Form: TypeAlias = tuple[str, ...]
 """One or several terms, all of which must occur."""
@@ -410,13 +410,18 @@ class Word:
         return len(self.forms) > 1 and not self.is_of_date and bool(_IDENTIFIER.search(self.text))
 
     @property
-    def version(self) -> str:
-        """The term of a version as a whole; empty for other words.
+    def is_version(self) -> bool:
+        """Whether it is a version or another number of several parts, but no date in numbers."""
+        return len(self.forms[0]) > 1 and bool(VERSION.fullmatch(self.text))
 
-        Example: 2.14.0 and v2.14.0 -> 2.14.0; 2.14.0-beta -> 2140beta.
+    @property
+    def version(self) -> str:
+        """The term of a version as a whole; empty for other words, and what may be a time or a day.
+
+        Example: 2.14.0 and v2.14.0 -> 2.14.0; 2.14.0-beta -> 2140beta; 10.30 -> "".
         """
-        is_version = len(self.forms[0]) > 1 and VERSION.fullmatch(self.text)  # not a date in numbers
-        return next((term for term, *more in self.forms if not more), "") if is_version else ""
+        is_sure = self.is_version and not TIME_OR_DAY.fullmatch(self.text)
+        return next((term for term, *more in self.forms if not more), "") if is_sure else ""
 
     @property
     def is_acronym(self) -> bool:

@@ -212,6 +212,24 @@ async def test_an_identifier_that_no_passage_has_is_no_evidence_however_similar(
         assert (answer.notes[:1] == (UNGROUNDED,)) == weak, query
 
 
+@pytest.mark.anyio
+async def test_of_two_versions_each_may_be_in_a_passage_of_its_own(shelf: Shelf) -> None:
+    texts = "2.13.4 is old", "2.13.5 is new, with f3outside", "TPL-0042", "Version 3.10"
+    await shelf.put_all(dict(zip("abcd", texts, strict=True)))
+    desk = shelf.desk(thresholds={"min_evidence": 1.0})
+    for query, weak in [
+        ("what changed between 2.13.4 and 2.13.5?", False),
+        ("2.13.4 or 3.10", False),
+        ("what changed between 2.13.4 and 2.13.6?", True),
+        ("f3outside of 2.13.5", False),
+        ("f3outside of 2.13.4", True),
+        ("f3outside TPL-0042", True),
+    ]:
+        answer = await desk.search(ME, SearchRequest(query))
+        assert answer.hits
+        assert (answer.notes[:1] == (UNGROUNDED,)) == weak, query
+
+
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_where_nothing_is_evidence_the_first_note_says_so_and_two_passages_are_shown(
