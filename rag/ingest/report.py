@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from shlex import quote
@@ -13,7 +13,7 @@ from rag.access.rule import in_words, is_narrowed, same_access, visible_to_nobod
 from rag.config.settings import AccessRule, IngestSettings
 from rag.corpus import Access, AccessRecord, Source
 from rag.errors import Cause, ConfigurationError, EmptyFileError, ParseError, ProviderError
-from rag.ingest.parse import xberg_formats
+from rag.ingest.parse import picture_files, xberg_formats
 from rag.ingest.parse.document_parts import title_line
 from rag.ingest.parse.parsers import OF_EXTRA
 from rag.ingest.requested_access import covered_rules
@@ -331,18 +331,22 @@ def check_extras(settings: IngestSettings) -> None:
         raise ConfigurationError(f'{needed} Or set ingest.ocr to "off".')
 
 
-def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
-    """A note on the files that could be read after installing an extra."""
-    left_out = (
-        PurePath(outcome.path).suffix.lower()
-        for outcome in outcomes
-        if outcome.outcome in {"ignored", "skipped"}
-    )
-    counts = Counter(suffix for suffix in left_out if suffix in OF_EXTRA)
-    if not counts or xberg_formats.is_installed():
-        return []
-    files, kinds = counted(counts.total(), "file"), ", ".join(sorted(counts))
-    return [f"{files} ({kinds}) can be read after: {install_command('formats')}"]
+def extra_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Notes on the files that could be read after installing an extra."""
+    left_out = [outcome for outcome in outcomes if outcome.outcome in {"ignored", "skipped"}]
+    if not xberg_formats.is_installed():
+        yield from _extra_note(left_out, OF_EXTRA, install_command("formats"))
+    unsupported = [outcome for outcome in left_out if "unsupported" in {outcome.kind, outcome.cause}]
+    setting = 'setting ocr = "auto" in [ingest], where they show text'
+    after = setting if has_extra("ocr") else f"{setting}, and: {install_command('ocr')}"
+    yield from _extra_note(unsupported, picture_files.SUFFIXES, after)
+
+
+def _extra_note(outcomes: Iterable[Outcome], readable: Collection[str], after: str) -> Iterator[str]:
+    suffixes = [PurePath(outcome.path).suffix.lower() for outcome in outcomes]
+    if left_out := [suffix for suffix in suffixes if suffix in readable]:
+        kinds = ", ".join(sorted({*left_out}))
+        yield f"{counted(len(left_out), 'file')} ({kinds}) can be read after: {after}"
 
 
 BACK_AS_BEFORE = "it is back, with its earlier rights"

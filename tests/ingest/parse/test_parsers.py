@@ -27,7 +27,7 @@ from rag.ingest.parse.parsers import OF_EXTRA, SUFFIXES, format_of, is_document,
 from rag.ingest.report import Outcome, extra_notes
 from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget
-from rag.runtime import install_command
+from rag.runtime import MODULES, install_command
 from rag.text.plain_text import with_line_ends, without_hidden
 from tests.ingest.office import SAMPLES
 
@@ -399,12 +399,29 @@ def test_a_run_says_what_the_extra_would_read(monkeypatch: pytest.MonkeyPatch) -
         Outcome("/d/d.key", "added"),
     ]
     monkeypatch.setattr(xberg_formats, "is_installed", lambda: False)
-    assert extra_notes(outcomes) == [
+    assert [*extra_notes(outcomes)] == [
         f"2 files (.key, .pages) can be read after: {install_command('formats')}"
     ]
-    assert extra_notes(outcomes[2:]) == []
+    assert [*extra_notes(outcomes[2:])] == []
     monkeypatch.setattr(xberg_formats, "is_installed", lambda: True)
-    assert extra_notes(outcomes) == []
+    assert [*extra_notes(outcomes)] == []
+
+
+def test_a_run_says_how_pictures_would_be_read_unless_ocr_has_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = [
+        Outcome("/d/Brief.JPG", "ignored", kind="unsupported"),
+        Outcome("/d/b.png", "skipped", cause="unsupported"),
+        Outcome("/d/c.png", "skipped", cause="no text"),
+        Outcome("/d/d.svg", "ignored", kind="unsupported"),
+    ]
+    monkeypatch.setitem(MODULES, "ocr", "not_installed")
+    (note,) = extra_notes(outcomes)
+    assert note.startswith('2 files (.jpg, .png) can be read after: setting ocr = "auto"')
+    assert note.endswith(install_command("ocr"))
+    monkeypatch.setitem(MODULES, "ocr", "json")
+    (note,) = extra_notes(outcomes)
+    assert "install" not in note
+    assert [*extra_notes(outcomes[2:])] == []
 
 
 @installed
