@@ -238,6 +238,10 @@ REMOVED_MEANWHILE = "somebody removed it while it was read"
 REMOVED_NOTE = (
     "Another command removed {} during this run. The next run adds those again whose files are still there."
 )
+READ_AGAIN_NOTE = (
+    "{} with the same content as before read again: this refdesk reads them differently, or the settings, "
+    "fields or sidecars have changed."
+)
 WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
 
 
@@ -286,6 +290,7 @@ class IngestSteps:
         self._first_with: dict[str, LocalFile] = {}  # by digest, to report copies
         self._kept_out = document_admission.KeptOut()
         self._vectors_added = 0
+        self._read_again = 0
 
     @property
     def recipe(self) -> str:
@@ -474,8 +479,9 @@ class IngestSteps:
             self.outcomes.finish([Outcome(path_of(uri), "removed", REMOVED_MEANWHILE, new.source.id)])
             return
         kind: OutcomeKind = "moved" if uri in self._moved else "added"
-        if uri in self._stored:
+        if before := self._stored.get(uri):
             kind = "replaced"
+            self._read_again += bool(before.digest) and before.record.content == record.content
         remarks = self._claims.report.remarks(uri, new.claim, record)
         self.outcomes.finish_source(kind, new.source, remarks, record.access)
 
@@ -529,6 +535,7 @@ class IngestSteps:
             ),
             *containers.unopened_notes(self._stored, discovery),
             *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
+            *([READ_AGAIN_NOTE.format(counted(self._read_again, "file"))] if self._read_again else []),
         )
         unread = discovery.unchanged | discovery.retained
         places = chain(

@@ -24,7 +24,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import AccessRecord, Source, Vectors
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.ingest.discover import LINK_OUTSIDE
-from rag.ingest.ingest_run import Executor, GentleExecutor, LocalExecutor
+from rag.ingest.ingest_run import READ_AGAIN_NOTE, Executor, GentleExecutor, LocalExecutor
 from rag.ingest.parse.decode import BINARY, decode
 from rag.ingest.parse.parsers import EMPTY
 from rag.ingest.parse.pdf.pdf_document import ENCRYPTED
@@ -572,13 +572,17 @@ async def test_a_collection_that_is_being_written_turns_a_run_away(
     assert _counts(await library.ingest()) == {"added": 1}
 
 
-async def test_other_chunk_sizes_make_every_source_anew(library: Library) -> None:
+async def test_other_chunk_sizes_make_every_source_anew_and_the_report_says_so(library: Library) -> None:
     library.write("a.md", LONG)
+    library.write("b.md", "before")
     await library.ingest()
     many = library.small.BagOfWords(window=64)
     assert (await library.sources())["a.md"].chunk_count < 15
     library.embedder.embedder = many
-    assert _counts(await library.ingest()) == {"replaced": 1}
+    library.write("b.md", "after")
+    report = await library.ingest()
+    assert _counts(report) == {"replaced": 2}
+    assert report.notes == (READ_AGAIN_NOTE.format("1 file"),)
     assert (await library.sources())["a.md"].chunk_count > 15
 
 
