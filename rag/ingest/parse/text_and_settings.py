@@ -32,7 +32,10 @@ from rag.text.plain_text import one_line
 SUFFIXES = (
     *(".txt", ".text", ".log", "readme", "license", "licence", "copying", "changelog", "changes", "news"),
     *("authors", "contributors", "contributing", "notice", "todo"),
+    *(".qif", ".ofx", ".sta", ".ged"),
 )
+_OF_LINES = (".log", ".qif", ".ofx", ".sta", ".ged")
+"""Suffixes of texts that are records of short lines: logs, accounts and family trees."""
 
 MAX_WRITERS = 4  # of a chat that its title names
 
@@ -111,8 +114,8 @@ def _days_in(messages: Sequence[re.Match[str]], *order: str) -> tuple[datetime, 
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a plain text: a paragraph ends at a blank line; a log is cut between lines."""
-    if name.lower().endswith(".log"):
+    """The document of a plain text: a paragraph ends at a blank line, records of lines at any line."""
+    if name.lower().endswith(_OF_LINES):
         return Document(text, name, "text/plain", tuple(paragraphs(text, kind="code")))
     if messages := _messages(text):
         return _chat(text, messages, name)

@@ -57,11 +57,16 @@ from rag.uris import web_address
 SUFFIXES = (
     *(".xml", ".rss", ".atom", ".opml", ".enex", ".nxml", ".jats", ".docbook", ".dbk", ".dita", ".tei"),
     *(".fb2", ".csproj", ".props", ".targets", ".nuspec", ".resx", ".xaml", ".plist"),
+    *(".gpx", ".kml"),
 )
 
 _TEXTS, _SETTINGS = ELEMENTS["documents"], ELEMENTS["settings"]
 """Names of the roots of texts; and of build files, settings, schemas and pictures."""
 _RECORDS = frozenset({"resources"})  # of Android, whose texts have markup
+_MAPS = frozenset({"gpx", "kml"})
+_LINES = frozenset({"trkseg", "linestring", "linearring"})
+"""Lines on maps: thousands of points that a watch has written."""
+_COLORS = frozenset({"style", "stylemap"})
 _OF_OTHERS = "what comes from other files was left as"
 _MOST = 40  # values of one record; what has more is divided
 _LONG = 200  # characters: longer values are texts, which need no label
@@ -95,6 +100,7 @@ def parse(text: str, name: str) -> Document:
         as_sections(root)
     if kind == "xml":
         _join_styles(root)
+    lines = _take_lines(root) if kind in _MAPS else 0
     is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
     # References are filled in before the text is composed, which has their words then.
     elsewhere = fill_references(root) if is_text else []
@@ -112,6 +118,7 @@ def parse(text: str, name: str) -> Document:
             *(_includes(root) if is_text else ()),
             *([f"{_OF_OTHERS} [name]: {names_briefly(elsewhere, NAMED)}"] if elsewhere else ()),
             *_unknown_entities(text, body),
+            *omission_remarks(lines, "line on a map", "lines on a map"),
         ),
     )
 
@@ -144,6 +151,14 @@ def _join_styles(root: Element) -> None:
             pairs = (("".join(part.itertext()), _HEIGHTS.get(part.get("face", ""), 0)) for part in element)
             element.text = with_scripts("".join(as_script(text, height) for text, height in pairs))
             del element[:]
+
+
+def _take_lines(root: Element) -> int:
+    """Remove the lines and colors of a map; the number of its lines."""
+    count = len([*named(root.iter(), _LINES)])
+    for element in [*root.iter()]:
+        element[:] = [child for child in element if name_of(child) not in _LINES | _COLORS]
+    return count
 
 
 def _records(element: Element) -> Iterator[Part]:

@@ -20,8 +20,18 @@ def test_paragraphs_end_at_blank_lines(shape: Shape) -> None:
     ]
 
 
-def test_a_log_is_made_of_lines(shape: Shape) -> None:
-    assert shape("10:00 up. Ready\n10:01 down", "a.log") == [("code", "10:00 up. Ready\n10:01 down")]
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("10:00 up. Ready\n10:01 down", "a.log"),
+        ("!Type:Bank\nD27/03/2026\nT-348.67\nPHuber\n^", "konto.qif"),
+        ("OFXHEADER:100\n<OFX>\n<TRNAMT>-348.67\n<NAME>Huber", "konto.ofx"),
+        (":61:2603270327D348,67N062NONREF\n:86:177?20RG 2026-118", "Umsatz.STA"),
+        ("0 @I1@ INDI\n1 NAME Anna /Huber/\n2 PLAC Ulm", "tree.ged"),
+    ],
+)
+def test_logs_accounts_and_family_trees_are_made_of_lines(text: str, name: str, shape: Shape) -> None:
+    assert shape(text, name) == [("code", text)]
 
 
 def test_a_first_line_that_stands_alone_is_the_title() -> None:

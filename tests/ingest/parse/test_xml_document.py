@@ -185,6 +185,33 @@ def test_other_xml_is_read_as_records_of_texts_with_their_names(content: str, te
     assert texts_of(document) == texts
 
 
+PLACE = "<name>Hut</name><desc>Closed on Mondays</desc>"
+TRACK = "<trkseg><trkpt lat='1' lon='2'><ele>3</ele></trkpt></trkseg>"
+LINE = "<LineString><coordinates>1,2 3,4</coordinates></LineString>"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        (
+            "tour.gpx",
+            f"<gpx><wpt lat='47.4' lon='11.0'>{PLACE}</wpt><trk><name>Up</name>{TRACK}{TRACK}</trk></gpx>",
+            ["wpt lat: 47.4\nwpt lon: 11.0\nwpt name: Hut\nwpt desc: Closed on Mondays\ntrk name: Up"],
+        ),
+        (
+            "places.kml",
+            f"<kml xmlns='x'><Style><w>1</w></Style><Pin>{PLACE}</Pin><Pin>{LINE}{LINE}</Pin></kml>",
+            ["Pin name: Hut\nPin desc: Closed on Mondays"],
+        ),
+    ],
+)
+def test_maps_are_their_places_without_the_points_of_lines(name: str, content: str, texts: list[str]) -> None:
+    document = parse(content.encode(), name)
+    assert texts_of(document) == texts
+    assert document.metadata["left_out"] == "2 lines on a map"
+    assert parse(b"<o><style>1</style></o>", "a.xml").text == "style: 1"
+
+
 def test_pages_of_a_wiki_are_sections_with_their_lines() -> None:
     about = "<ns>0</ns><id>12</id><revision><id>9</id><comment>edit</comment>"
     text = "Intro.\n\n== Head ==\n* one\n* two\n=== In === \n{|\n|-\n| 1 || 2\n|}\n"
