@@ -140,7 +140,12 @@ SHEETS = frozenset(
     }
 )
 """MIME types of documents whose sections end with cells."""
-MAX_PARTS = 3  # a title, and the headings next to the passage
+MAX_PARTS = 3  # a title, and the headings next to the passage; one more that tells which of several is meant
+_TELLS = re.compile(
+    r"(?<![\w.])v?(?P<number>[0-9]+(?:\.[0-9]+)+)|(?<![0-9])(?:19|20)[0-9]{2}(?![0-9])"
+    r"|(?i:version|release|edition|annexe?|anhang|appendix) (?:[0-9]+|[IVX]+\b|[A-Z]\b)"
+)
+"""A version, a date, or the number of an edition or an annex, in a heading."""
 _WITHOUT_BRACKETS = str.maketrans("[]", "()")
 
 
@@ -179,7 +184,7 @@ def cite_as(hit: Hit, place: str = "") -> str:
     For several chunks it has their common headings, then the first and last that differ: "Handbook › Leave ›
     Sick leave … Parental leave", "Budget › Q1, A2:F9 … Q2, A1:F4". It has no
     square brackets, so a title can't pass for the citation of another document. Of a long path of headings,
-    the title and the last ones stay.
+    the title and the last ones stay, and the last of the others that tells a version, a date or the like.
     Example: "Handbook", ("Rules", "Leave", "Parental leave"), page 4
     -> "Handbook › … › Leave › Parental leave, p. 4".
     """
@@ -188,10 +193,27 @@ def cite_as(hit: Hit, place: str = "") -> str:
     heading = cited_title(title, place)
     if sheets := _several_sheets(hit):
         return BETWEEN_HEADINGS.join((heading, sheets))
-    parts = [*filter(None, (heading, *map(_part, below)))]
-    if len(parts) > MAX_PARTS:
-        parts = [parts[0], "…", *parts[1 - MAX_PARTS :]]
+    parts = _parts_that_tell([*filter(None, (heading, *map(_part, below)))])
     return BETWEEN_HEADINGS.join(parts) + _cells(hit.source, hit.shown_chunks) + _pages(hit) + _lines(hit)
+
+
+def _parts_that_tell(parts: Sequence[str]) -> Sequence[str]:
+    """A title and headings as they are cited; an ellipsis stands for those that are left out."""
+    if len(parts) <= MAX_PARTS:
+        return parts
+    title, *between = parts[: 1 - MAX_PARTS]
+    last = parts[1 - MAX_PARTS :]
+    at = next((at for at in reversed(range(len(between))) if _tells(between[at], parts[at + 2 :])), None)
+    if at is None:
+        return [title, "…", *last]
+    return [title, *["…"][: at > 0], between[at], *["…"][: at + 1 < len(between)], *last]
+
+
+def _tells(heading: str, below: Sequence[str]) -> bool:
+    """Whether a heading tells which edition it is; "3.2 Limits" above "3.2.1 Size" is only numbered."""
+    match = _TELLS.search(heading)
+    number = match and match["number"]
+    return bool(match) and not (number and any(part.startswith(f"{number}.") for part in below))
 
 
 def cited_title(title: str, place: str = "") -> str:

@@ -231,6 +231,25 @@ def _titled_hit(title: str, *section: str, page: int | None = None) -> Hit:
             _titled_hit("Handbook", "Rules", "Leave", "Parental leave"),
             "Handbook › … › Leave › Parental leave",
         ),
+        (
+            _titled_hit("Changelog", "paperless-ngx 2.14.0", "All changes", "65 changes"),
+            "Changelog › paperless-ngx 2.14.0 › All changes › 65 changes",
+        ),
+        (
+            _titled_hit("Upgrade", "2.x", "[2.9.0] - 2024-05-01", "Index", "Compactor", "Store 1.2"),
+            "Upgrade › … › (2.9.0) - 2024-05-01 › … › Compactor › Store 1.2",
+        ),
+        (
+            _titled_hit("News", "June 2024", "1.x", "Server", "Limits"),
+            "News › June 2024 › … › Server › Limits",
+        ),
+        (_titled_hit("Manual", "Version 12", "Limits", "Size"), "Manual › Version 12 › Limits › Size"),
+        (_titled_hit("Act", "Annex II", "Part A", "Fees"), "Act › Annex II › Part A › Fees"),
+        (
+            _titled_hit("Manual", "3.2 Limits", "3.2.1 Size", "3.2.1.4 Of a"),
+            "Manual › … › 3.2.1 Size › 3.2.1.4 Of a",
+        ),
+        (_titled_hit("Hosts", "10 servers", "Names", "Ports"), "Hosts › … › Names › Ports"),
         (_titled_hit("手册", "休假", page=2), "手册 › 休假, p. 2"),
         (_titled_hit("Handbook", "", " \n"), "Handbook"),
         (_titled_hit("A\nB\u200b", "C\x1b[31m"), "A B › C(31m"),
