@@ -126,8 +126,8 @@ _LEFT_OUT = re.compile(r"([^;:]+?)(?: was| were)? left out\b")
 def format_of(data: bytes, name: str) -> str:
     """The suffix that decides how a file is parsed: its name's, unless its content clearly is another.
 
-    The content decides for PDFs, office documents and e-books, for web pages with the name of a text file or
-    of a server's program, for encoded mails with that of a text file or of a mail of Outlook, for files
+    The content decides for PDFs, office documents and e-books, for web pages with the name of a text file, a
+    table or a server's program, for encoded mails with that of a text file or of a mail of Outlook, for files
     without a suffix, and for files with the name of an office document, which may be a web page or a table.
     Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf"; (b"<html>...", "report.xls") -> ".html".
     """
@@ -153,8 +153,11 @@ def _renamed_format(data: bytes, suffix: str, actual: str) -> str:
         return actual if actual == ".eml" else suffix
     if suffix not in SUFFIXES or suffix in {*epub.SUFFIXES, *OF_EXTRA}:  # can be packages of other files
         return suffix
-    if suffix in text_and_settings.SUFFIXES and actual in {".html", ".eml"}:
-        return actual if actual == ".html" or _ENCODED_MAIL.search(data[:BEGINNING]) else suffix
+    is_text = suffix in text_and_settings.SUFFIXES
+    if actual == ".html" and (is_text or suffix in json_and_csv.CSV_SUFFIXES):
+        return actual
+    if actual == ".eml" and is_text and _ENCODED_MAIL.search(data[:BEGINNING]):
+        return actual
     office = office_format(data, suffix)
     return next((other for other in (actual, office) if other in SUFFIXES and other in _PACKAGES), suffix)
 

@@ -498,6 +498,7 @@ def _zipped(name: str, data: bytes = b"") -> bytes:
         (b"<html><table>", "book.xla", ".html"),
         (b'<?xml version="1.0"?><article/>', "paper", ".xml"),
         (b"<html>", "page.md", ".md"),
+        (b"<html><table>", "table.csv", ".html"),
         (MAIL, "mail.txt", ".txt"),
         (b"MIME-Version: 1.0\n" + MAIL, "mail.txt", ".eml"),
         (MAIL, "mail.msg", ".eml"),
