@@ -103,8 +103,6 @@ def without_marks_of_code(query: str) -> str:
     the sign is inside. A space stands for each mark, so that the words stay.
     Example: 'level=error msg="no space"' -> level=error msg= no space ; 'who has "form A"?' stays.
     """
-    if QUOTES.isdisjoint(query):
-        return query
     inside = [(start + 1, end, " " * (end - start - 1)) for start, end in _phrase_marks(query)]
     outside = with_replacements(query, inside)
     if not _CODE.search(outside):

@@ -399,6 +399,8 @@ def _contains(texts: Sequence[str]) -> tuple[Needle, ...]:
 
 def _with_marks_of_phrases(query: str) -> str:
     """The query without the quotation marks of pasted code, nor those of too many phrases beside words."""
+    if QUOTES.isdisjoint(query):
+        return query
     query = without_marks_of_code(query)
     are_many = len(phrase_needles(query)) > MAX_PHRASES
     return (without_quotes(query) if are_many else None) or query
