@@ -30,7 +30,7 @@ import sys
 import time
 from contextlib import suppress
 
-from server import EXIT_FORCED, PARENT
+from server import ENDING, EXIT_FORCED, PARENT
 
 OF_THE_ASKER, PATHS = ("--tenant", "--user", "--group"), ("--data", "--config")
 """The flags of hosts that share a desk. The askers may differ, the paths may not."""
@@ -55,7 +55,6 @@ WAIT_SECONDS = 0.5  # between two checks whether the host still runs
 SETTLING_SECONDS = 0.1  # after a signal, to read what was written before it
 DRAIN_SECONDS, WRITE_SECONDS = 10, 1  # as in `server.stdio`, which runs behind the socket
 MAX_LOG_BYTES = 1 << 20
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 NO_DESK = (FileNotFoundError, ConnectionRefusedError)  # the socket of a dead desk may be left
 DESK = "from refdesk_scripts import shared_desk; shared_desk()"
 
@@ -144,7 +143,7 @@ class Bridge:
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)  # a signal ends the wait in `select`
-        for number in SIGNALS:
+        for number in ENDING:
             signal.signal(number, self._end_soon)
         try:
             while not self._is_over():
@@ -160,7 +159,7 @@ class Bridge:
 
     def _end_soon(self, *_: object) -> None:
         """After a signal, answer the lines that were read. A second signal ends the process at once."""
-        for number in SIGNALS:
+        for number in ENDING:
             signal.signal(number, lambda *_: os._exit(EXIT_FORCED))
         self._ends_at = self._ends_at or time.monotonic() + SETTLING_SECONDS
 

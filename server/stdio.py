@@ -30,7 +30,7 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from server import EXIT_FORCED, PARENT, call_audit
+from server import ENDING, EXIT_FORCED, PARENT, call_audit
 from server.admission import SETTLING_SECONDS, Admission
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ def _watch_signals(admission: Admission) -> None:
             os._exit(EXIT_FORCED)
         admission.shutting_down.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         try:
             loop.add_signal_handler(number, shut_down)
         except NotImplementedError:  # Windows, where any signal wakes the loop

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -42,7 +43,7 @@ from rag.config.server_settings import LOOPBACK, HttpSettings, own_url, resource
 from rag.config.settings import Settings
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.uris import STANDARD_PORTS
-from server import EXIT_FORCED
+from server import ENDING, EXIT_FORCED
 from server.admission import Admission
 from server.call_audit import RefusalLog, note_refusal
 from server.http import clients, middleware
@@ -404,7 +405,10 @@ async def serve(
         timeout_graceful_shutdown=DRAIN_SECONDS,
         backlog=BACKLOG,
     )
-    await HttpServer(config, admission).serve([listener])
+    http_server = HttpServer(config, admission)
+    for number in ENDING:  # uvicorn itself knows no SIGHUP
+        signal.signal(number, http_server.handle_exit)
+    await http_server.serve([listener])
 
 
 def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Response:

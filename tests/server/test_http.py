@@ -334,7 +334,7 @@ def test_a_server_is_alive_at_once_and_ready_when_it_can_answer(remote: Remote) 
     assert httpx2.get(f"{base}/").status_code == 404
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signalled_server_ends_its_streams_and_exits_with_0(
     listen: Callable[..., Remote], world: World, number: signal.Signals
 ) -> None:

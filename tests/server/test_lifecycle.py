@@ -171,13 +171,16 @@ def test_a_second_signal_ends_the_server_at_once(cold_start: Start, clock_room: 
     assert wire.gone()
 
 
-def test_at_a_signal_the_server_answers_all_calls_and_exits(start: Start, clock_room: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_at_a_signal_the_server_answers_all_calls_and_exits(
+    start: Start, clock_room: Path, number: signal.Signals
+) -> None:
     wire = start(clock_room).begun()
     assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
-    for number in range(30):
-        wire.send(number, "tools/call", {"name": "search", "arguments": {"query": "clock"}})
+    for id_ in range(30):
+        wire.send(id_, "tools/call", {"name": "search", "arguments": {"query": "clock"}})
     assert wire.read()["result"]
-    wire.process.send_signal(signal.SIGTERM)
+    wire.process.send_signal(number)
     assert {wire.read()["id"] for _ in range(29)} < set(range(30))
     assert wire.exit_code() == 0
     assert wire.gone()
