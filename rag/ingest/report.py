@@ -334,7 +334,7 @@ def check_extras(settings: IngestSettings) -> None:
 def extra_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
     """Notes on the files that could be read after installing an extra."""
     left_out = [outcome for outcome in outcomes if outcome.outcome in {"ignored", "skipped"}]
-    if not xberg_formats.is_installed():
+    if left_out and not xberg_formats.is_installed():
         yield from _extra_note(left_out, OF_EXTRA, install_command("formats"))
     unsupported = [outcome for outcome in left_out if "unsupported" in {outcome.kind, outcome.cause}]
     setting = 'setting ocr = "auto" in [ingest], where they show text'
