@@ -192,9 +192,8 @@ def _delimiter_evidence(text: str, delimiter: str) -> tuple[float, int]:
 
 def _has_decimals_only(pieces: Sequence[str]) -> bool:
     """Whether commas cut a row with another delimiter at its decimals alone: "Rent;-850,00;EUR"."""
-    joints = pairwise(pieces)
     return any(sign in piece for piece in pieces for sign in ";\t") and all(
-        left[-1:].isdigit() and _DECIMALS.match(right) for left, right in joints
+        piece[-1:].isdigit() and _DECIMALS.match(following) for piece, following in pairwise(pieces)
     )
 
 

@@ -127,7 +127,7 @@ def format_of(data: bytes, name: str) -> str:
     """The suffix that decides how a file is parsed: its name's, unless its content clearly is another.
 
     The content decides for PDFs, office documents and e-books, for web pages with the name of a text file, a
-    table or a server's program, for encoded mails with that of a text file or of a mail of Outlook, for files
+    table or a server's program, for encoded mails called like text files or mails of Outlook, for files
     without a suffix, and for files with the name of an office document, which may be a web page or a table.
     Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf"; (b"<html>...", "report.xls") -> ".html".
     """
@@ -158,8 +158,8 @@ def _renamed_format(data: bytes, suffix: str, actual: str) -> str:
         return actual
     if actual == ".eml" and is_text and _ENCODED_MAIL.search(data[:BEGINNING]):
         return actual
-    office = office_format(data, suffix)
-    return next((other for other in (actual, office) if other in SUFFIXES and other in _PACKAGES), suffix)
+    package = actual or office_format(data, suffix)
+    return package if package in _PACKAGES & SUFFIXES else suffix
 
 
 def is_unnamed(name: str) -> bool:
