@@ -122,9 +122,47 @@ def parse(text: str, name: str) -> Document:
     body = body[len(head) :]
     blocks = tuple(markdown_blocks(body))
     title = markdown_title(body, name, blocks, entries) or name
+    blocks = tuple(_with_versions_on_one_level(blocks))
     remarks = (*remarks, *omissions, *_unread_includes(text, _OTHER_INCLUDES))
     document = Document(body, title, MIME_TYPE, blocks, remarks=remarks)
     return _stated(_with_properties(document, head, entries), entries)
+
+
+def _with_versions_on_one_level(blocks: Sequence[Block]) -> Iterator[Block]:
+    """The blocks of a changelog whose patch releases stand a level lower, as semantic-release writes them.
+
+    Such a heading ("### 3.1.1") would be below another release, and beside its own "### Bug Fixes". It gets
+    the level of that release, or the first one that of the outermost releases. But 3.2.1 stays below 3.2.
+    """
+    numbers = {part.start: match[1] for part in blocks if (match := _version_heading(part))}
+    outermost = min((part.level for part in blocks if part.start in numbers), default=0)
+    above: list[Block] = []  # the headings that a block stands below
+    for part in blocks:
+        if part.kind != "heading":
+            yield part
+            continue
+        above = _shallower(above, part.level)
+        level, parent = part.level, above[-1] if above else None
+        if number := numbers.get(part.start):
+            if parent and parent.start in numbers and not number.startswith(f"{numbers[parent.start]}."):
+                level = parent.level
+            elif not parent or parent.level < outermost:
+                level = outermost
+        above = [*_shallower(above, level), replace(part, level=level)]
+        yield above[-1]
+
+
+def _shallower(headings: Sequence[Block], level: int) -> list[Block]:
+    return [heading for heading in headings if heading.level < level]
+
+
+_DAY = r"[0-9][\W\d_]*|[A-Z][a-z]+\.? [0-9]{1,2},? [0-9]{4}\W*|[0-9]{1,2}\.? [A-Z][a-zä]+ [0-9]{4}\W*"
+_VERSION_HEADING = re.compile(rf"\[?v?([0-9]+(?:\.[0-9]+)+(?:-[\w.]+)?)\]?[\W_]*(?:{_DAY})?")
+"""A version, and at most a date behind it: "3.1.1 (2024-05-30)"."""
+
+
+def _version_heading(part: Block) -> re.Match[str] | None:
+    return _VERSION_HEADING.fullmatch(part.title) if part.kind == "heading" else None
 
 
 def _with_properties(document: Document, head: str, entries: Mapping[str, str]) -> Document:

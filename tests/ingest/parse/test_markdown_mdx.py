@@ -9,6 +9,7 @@ import pytest
 from rag.errors import EmptyFileError
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
+from tests.ingest.parse.document_shape import headings_of
 
 
 def test_blocks_are_what_commonmark_sees(shape: Shape) -> None:
@@ -28,6 +29,31 @@ def test_blocks_are_what_commonmark_sees(shape: Shape) -> None:
     ]
     text = "\n\n".join("    " + body if body.startswith("indented") else body for _, body in parts)
     assert shape(text, "a.md") == parts
+
+
+@pytest.mark.parametrize(
+    ("lines", "levels"),
+    [
+        (
+            "# A|## [3.2.0](http://x) (2024-06-12)|### Added|### [3.1.1](x)|### Fixes|### v3.1 - May 2, 2024",
+            [1, 2, 3, 2, 3, 2],
+        ),
+        ("# Changelog|### 1.2.1|### Bug Fixes|## 1.2.0|### Features", [1, 2, 3, 2, 3]),
+        ("# 1.2.0|### Features|## 1.1.1 / 2024-05-30|### Bug Fixes|# 1.1.0", [1, 3, 1, 3, 1]),
+        ("# News|## 3.2|### 3.2.1|### 3.1.9|## 3.1|### 3.1.8", [1, 2, 3, 2, 2, 3]),
+        ("# Manual|## 4.2 Limits|### 4.1.1 Size|### 4.2.1|## 4.1|### 3.9 Old", [1, 2, 3, 3, 2, 3]),
+        ("# App|## Server|### 2.0.0|## Client|### Plugin|#### 1.0.0|##### Fixed", [1, 2, 3, 2, 3, 4, 5]),
+        ("# App|## 2.0.0|# Client|## Plugin|### 1.0.0", [1, 2, 1, 2, 3]),
+    ],
+)
+def test_versions_beside_their_own_sections_are_on_the_level_of_other_versions(
+    lines: str, levels: list[int]
+) -> None:
+    headings = lines.split("|")
+    document = parse("\n\nText.\n\n".join([*headings, ""]).encode(), "CHANGELOG.md")
+    assert [level for level, _ in headings_of(document)] == levels
+    written = [block.end - block.start for block in document.blocks if block.kind == "heading"]
+    assert written == [len(heading) for heading in headings]  # the text stays as it is
 
 
 def test_code_inside_a_list_is_a_block_of_its_own(shape: Shape) -> None:
