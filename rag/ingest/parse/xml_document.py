@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 from textwrap import dedent
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
-from rag.corpus import Block, Document
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page, source_code
 from rag.ingest.parse.document_draft import omission_remarks
@@ -30,9 +29,8 @@ from rag.ingest.parse.document_parts import (
     date,
     facts,
     heading,
-    shifted,
 )
-from rag.ingest.parse.markdown import markdown_blocks
+from rag.ingest.parse.records import Piece, Value, facts_part, joined, text_piece, text_pieces, values_of
 from rag.ingest.parse.typefaces import as_script, with_scripts
 from rag.ingest.parse.xml_text import (
     ELEMENTS,
@@ -279,8 +277,14 @@ _ENML = re.compile(  # what HTML doesn't have
     r"|(?P<item><li\b[^<>]{0,300}--en-checked:(?P<item_state>[^<>]{0,300})>(?:\s{0,9}<div\b[^<>]{0,300}>)?)"
     r"|(?P<encrypted><en-crypt\b[^<>]{0,300}>[^<]*)"
 )
-_FEED_DATES = ("pubdate", "published", "updated", "date", "modified", "created")
+_FEED_DATES = ("pubdate", "published", "issued", "updated", "date", "modified", "created")
+_OF_HEAD = frozenset({"title", "guid", "link", "creator", "author", "tag", *_CONTENT})
+_OF_HEAD |= {"task", "resource", "note-attributes", "commentrss", "thumbnail"}
+"""What the head and the text of an entry are made of, and what people don't read."""
+_READ = frozenset({"author", "created", "updated", "date", "name", "title"})
 _DEEPEST = 6  # levels of headings
+_ADDRESS = re.compile(r"[a-z]{2,9}:\S+")  # also tag:example.org,2005:1
+_SAME = 40  # letters: an excerpt begins like its text
 _INDENT = "  "
 
 
@@ -288,7 +292,7 @@ def feed_document(root: Element, name: str) -> Document:
     """The document of a feed: for each entry its date, author, address and text."""
     channel = next(named(root, {"channel"}), root)
     entries = [*named(root.iter(), _ENTRIES)]
-    text, blocks = composed_entries((_head(entry), _body(entry)) for entry in entries)
+    text, blocks = joined(piece for entry in entries for piece in _entry(entry))
     about = {name_of(child): words(child) for child in reversed(channel) if name_of(child) not in _ENTRIES}
     attached = sum(len([*named(entry, {"resource"})]) for entry in entries)
     return Document(
@@ -306,22 +310,11 @@ def feed_document(root: Element, name: str) -> Document:
     )
 
 
-def composed_entries(entries: Iterable[tuple[Iterable[Part], str]]) -> tuple[str, tuple[Block, ...]]:
+def composed_entries(entries: Iterable[tuple[Iterable[Part], str]]) -> Piece:
     """The text and blocks of entries, each a head and a body in Markdown."""
-    texts, length, blocks = list[str](), 0, list[Block]()
-    for parts, body in entries:
-        head, head_blocks = compose(parts)
-        body_blocks = (
-            replace(block, level=min(block.level + 2, _DEEPEST)) if block.level else block
-            for block in markdown_blocks(body)
-        )
-        start = length + (len(GAP) if texts else 0)
-        below = start + len(head) + len(GAP) if head else start
-        blocks += [*shifted(head_blocks, start), *shifted(body_blocks, below)]
-        if entry := GAP.join(filter(None, (head, body))):
-            texts.append(entry)
-            length = start + len(entry)
-    return GAP.join(texts), tuple(blocks)
+    return joined(
+        piece for head, body in entries for piece in (compose(head), text_piece(body, is_page=True))
+    )
 
 
 def entry_head(title: str, day: datetime | None, people: Iterable[str], address: str) -> Iterator[Part]:
@@ -331,26 +324,84 @@ def entry_head(title: str, day: datetime | None, people: Iterable[str], address:
     yield Part("paragraph", " · ".join(filter(None, about)))
 
 
+def _entry(entry: Element) -> Iterator[Piece]:
+    """An entry of a feed: its heading, its facts, its text, and other texts, such as comments."""
+    texts = {name: next(filter(None, map(_body, named(entry, {name}))), "") for name in _CONTENT}
+    key = next((name for name in _CONTENT if texts[name]), "")
+    tasks = "\n".join(_task(task) for task in named(entry, {"task"}))
+    body = GAP.join(filter(None, (texts.pop(key, ""), tasks)))
+    said = _letters(" ".join((body, *map(words, named(entry, {"title"})))))
+    others = {name: text for name, text in texts.items() if _letters(text)[:_SAME] not in said}
+    day = _day(entry)
+    facts = (element for element in entry if not _is_in_head(element, day))
+    values = [*values_of(_values_by_name(facts)), *(Value(*text, "page") for text in others.items())]
+    yield compose([*_head(entry), facts_part(values)])
+    yield text_piece(body, is_page=True)
+    yield from text_pieces(values)
+
+
 def _head(entry: Element) -> Iterator[Part]:
     values = {name_of(child): words(child) for child in reversed(entry)}
     title = values.get("title", "") or values.get("id", "") or values.get("guid", "")
-    day = next((day for key in _FEED_DATES if (day := date(values.get(key, "")))), None)
     attributes = [inner for child in named(entry, {"note-attributes"}) for inner in child]
     people = map(words, named([*entry, *attributes], {"creator", "author"}))
     tags = [f"#{words(tag)}" for tag in named(entry, {"tag"})]
     source = next(map(words, named(attributes, {"source-url"})), "")
-    return entry_head(title, day, [*people, *tags], _feed_address(entry) or source)
+    return entry_head(title, _day(entry), [*people, *tags], _feed_address(entry) or source)
 
 
-def _body(entry: Element) -> str:
-    tasks = "\n".join(_task(task) for task in named(entry, {"task"}))
-    for name in _CONTENT:
-        for element in named(entry, {name}):
-            inner = "".join(ET.tostring(child, encoding="unicode") for child in element)
-            content = _ENML.sub(_as_html, f"{element.text or ''}{inner}")
-            body = html_page.content_of(content) if "<" in content or "&" in content else words(element)
-            return GAP.join(filter(None, (body, tasks)))
-    return tasks
+def _day(entry: Element) -> datetime | None:
+    values = {name_of(child): words(child) for child in reversed(entry)}
+    return next((day for key in _FEED_DATES if (day := date(values.get(key, "")))), None)
+
+
+def _is_in_head(element: Element, day: datetime | None) -> bool:
+    """Whether the head or the text of an entry says what an element of it says, or people don't read it."""
+    name = name_of(element)
+    if name in _FEED_DATES:
+        moment = date(words(element))
+        return bool(moment and day and moment.date() == day.date())
+    is_picture = "image" in f"{element.get('type')} {element.get('medium')}"
+    is_address = name in {"id", "comments"} and bool(_ADDRESS.fullmatch(words(element)))
+    return name in _OF_HEAD or is_picture or is_address
+
+
+def _letters(text: str) -> str:
+    """The letters and digits of a text: a page and its excerpt differ in signs."""
+    return "".join(filter(str.isalnum, text))
+
+
+def _values_by_name(elements: Iterable[Element]) -> dict[str, object]:
+    """The values of elements; those of one name are a list."""
+    values: dict[str, list[object]] = {}
+    for element in elements:
+        values.setdefault(element.tag, []).append(_value(element))
+    return {name: several if len(several) > 1 else several[0] for name, several in values.items()}
+
+
+def _value(element: Element) -> object:
+    """The value of an element: a text, a list of what it holds if that has one name, or a mapping.
+
+    The attributes of a text tell programs what it is, but for those that people read.
+    """
+    is_whole = not len(element) or is_mixed(element)
+    text = _text_of(element) if is_whole else ""
+    values = {} if is_whole else _values_by_name(element)
+    facts = {
+        plain_name(key): value
+        for key, value in element.attrib.items()
+        if not key.startswith(_OF_XML) and (plain_name(key) in _READ or not (text or values))
+    }
+    if facts or len(values) > 1:
+        return {**facts, **values, **({"": text} if text else {})}
+    listed = next(iter(values.values()), [])
+    return text if is_whole else listed if isinstance(listed, list) else [listed]
+
+
+def _body(content: Element) -> str:
+    inner = "".join(ET.tostring(child, encoding="unicode") for child in content)
+    page = _ENML.sub(_as_html, f"{content.text or ''}{inner}")
+    return html_page.content_of(page) if "<" in page or "&" in page else words(content)
 
 
 def _as_html(enml: re.Match[str]) -> str:

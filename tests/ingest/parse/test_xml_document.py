@@ -148,6 +148,79 @@ def test_an_entry_of_a_feed_may_have_neither_title_nor_text() -> None:
     assert texts_of(document) == ["One", "## Two"]
 
 
+ISSUE = """<rss version="0.92"><channel><title>Acme Jira</title><item><title>[A-1] TTL is too long</title>
+<link>https://a.test/browse/A-1</link><description>&lt;p&gt;It lives for 24h.&lt;/p&gt;</description>
+<summary>TTL is too long</summary><environment>prod-eu</environment><key id="20077">A-1</key>
+<status id="3" iconUrl="https://a.test/i.png">Open</status><labels><label>lock</label></labels>
+<created>Mon, 6 May 2024 09:12:00 +0000</created><updated>Tue, 7 May 2024 09:12:00 +0000</updated>
+<fixVersion>4.9.0</fixVersion><fixVersion>5.0</fixVersion><comments>
+<comment id="1" author="priya" created="7 May">
+&lt;p&gt;Use &lt;b&gt;900&lt;/b&gt; seconds: fine&lt;/p&gt;</comment>
+<comment id="2" author="tom" created="8 May">Done.</comment></comments><customfields>
+<customfield id="c_10" key="x"><customfieldname>Story Points</customfieldname>
+<customfieldvalues><customfieldvalue>5.0</customfieldvalue></customfieldvalues></customfield></customfields>
+</item></channel></rss>"""
+
+
+def test_an_issue_exported_as_a_feed_has_its_facts_and_comments() -> None:
+    assert texts_of(parse(ISSUE.encode(), "a.xml")) == [
+        "## [A-1] TTL is too long",
+        "2024-05-07 · https://a.test/browse/A-1",
+        """environment: prod-eu
+key: A-1
+status: Open
+labels: lock
+created: Mon, 6 May 2024 09:12:00 +0000
+fixVersion: 4.9.0, 5.0
+customfields Story Points: 5.0""",
+        "It lives for 24h.",
+        "comments 1: Use **900** seconds: fine\nauthor: priya\ncreated: 7 May",
+        "comments 2: Done.\nauthor: tom\ncreated: 8 May",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("inner", "texts"),
+    [
+        ("<g:id>SKU-1</g:id><g:price>9 EUR</g:price>", ["id: SKU-1\nprice: 9 EUR"]),
+        (
+            "<enclosure url='https://a.test/1.mp3' type='audio/mpeg'/><e url='i.png' type='image/png'/>",
+            ["enclosure url: https://a.test/1.mp3\nenclosure type: audio/mpeg"],
+        ),
+        (
+            (
+                f"<w:encoded>&lt;p>All of a &lt;b>page&lt;/b> with {'more ' * 9}.&lt;/p></w:encoded>"
+                f"<description>All of a page with {'more ' * 7}…</description>"
+            ),
+            [f"All of a **page** with {'more ' * 9}."],
+        ),
+        (
+            "<description>Short.</description><summary>Other words.</summary>",
+            ["Short.", "summary: Other words."],
+        ),
+        ("<m:content url='a.mp4'/><description>Short.</description>", ["Short."]),
+        (
+            "<w:comment><w:by>Ann</w:by><w:text>Works on ARM?</w:text></w:comment>",
+            ["comment by: Ann\ncomment text: Works on ARM?"],
+        ),
+        ("<comments>https://a.test/#c</comments><category>PHP</category>", ["category: PHP"]),
+        ("<pubDate>no day</pubDate><w:created>2024-05-06</w:created>", ["2024-05-06", "pubDate: no day"]),
+    ],
+)
+def test_an_entry_of_a_feed_keeps_what_its_head_and_text_do_not_say(inner: str, texts: list[str]) -> None:
+    item = f"<item><title>T</title><guid>1</guid>{inner}</item>"
+    feed = f"<rss xmlns:g='g' xmlns:w='w' xmlns:m='m'><channel>{item}</channel></rss>"
+    assert texts_of(parse(feed.encode(), "a.rss")) == ["## T", *texts]
+
+
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize(
+    "part", ["<updated>2024-05-06</updated>", "<c><c/></c>", "<a>x</a><b>y</b>", "<item/>"]
+)
+def test_many_values_of_an_entry_cost_no_more_than_their_length(part: str) -> None:
+    parse(f"<rss><item><title>T</title>{part * 20_000}</item></rss>".encode(), "a.rss")
+
+
 def test_an_article_says_where_it_is_and_what_it_includes() -> None:
     assert parse(JATS.encode(), "a.xml").url == "https://doi.org/10.1/x"
     assert parse(DOCBOOK.encode(), "a.xml").remarks == (
