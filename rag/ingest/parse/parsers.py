@@ -331,6 +331,7 @@ _OF_SERVERS = frozenset(
 """Suffixes of programs that make web pages. A saved page keeps the name, mostly with its query."""
 _PROGRAM = re.compile(rb"<%|<\?(?!xml)|(?i:<cf[a-z]+[\s>])")
 _QUERY = re.compile(r"(?<=\.)([a-z]{2,6})\?[^?]*$")
+_ROTATED = re.compile(r"(?<=\.log)\.\d{1,8}(?:[-._]\d{1,6}){0,5}$")  # "app.log.1", "app.log.2024-06-12"
 _OF_EXAMPLES = frozenset({".example", ".sample", ".dist", ".template", ".tmpl", ".tpl", ".j2"})
 """Suffixes behind the real one, of files that somebody is to fill in: "settings.conf.example"."""
 _WITH_VARIANTS = frozenset({"dockerfile", "containerfile"})
@@ -338,11 +339,13 @@ _OF_BACKUPS = frozenset({".bak", ".old", ".orig", ".rej", ".save", ".swp"})
 
 
 def _suffix(name: str) -> str:
-    path = PurePath(_QUERY.sub(r"\1", name.lower()))
+    path = PurePath(_ROTATED.sub("", _QUERY.sub(r"\1", name.lower())))
     if path.name in SUFFIXES:
         return path.name
-    if path.suffix in _OF_EXAMPLES and (of_example := _suffix(path.stem)) in SUFFIXES:
-        return of_example
+    if path.suffix in _OF_EXAMPLES:
+        of_example = ".conf" if path.stem.removeprefix(".") == "env" else _suffix(path.stem)
+        if of_example in SUFFIXES:
+            return of_example
     if path.stem in _WITH_VARIANTS and path.suffix not in SUFFIXES | _OF_BACKUPS:
         return path.stem
     return path.suffix or path.name

@@ -467,6 +467,15 @@ def test_title_and_headings_are_those_that_people_see(name: str) -> None:
         ("deploy", b"# a comment\n", "deploy"),  # plain text is not unmistakable
         ("app.YAML.example", b"a: 1\n", ".yaml"),
         ("paperless.conf.dist", b"A=1\n", ".conf"),
+        (".env.example", b"A=1\n", ".conf"),
+        ("env.sample", b"A=1\n", ".conf"),
+        ("prod.env", b"A=1\n", ".env"),  # has secrets
+        (".env.local", b"A=1\n", ".local"),
+        ("app.log.1", b"12:00 x\n", ".log"),
+        ("app.log.2024-06-12", b"12:00 x\n", ".log"),
+        ("app.log.1.old", b"12:00 x\n", ".old"),
+        ("api.graphqls", b"type A { b: Int }\n", ".graphqls"),
+        ("de.xlf", b'<?xml version="1.0"?><xliff/>', ".xlf"),
         ("Dockerfile.prod", b"FROM scratch\n", "dockerfile"),
         ("Dockerfile.md", b"# Images\n", ".md"),
         ("Dockerfile.bak", b"FROM scratch\n", ".bak"),
@@ -491,7 +500,9 @@ def test_scripts_examples_and_files_without_a_suffix_have_the_format_that_people
     name: str, content: bytes, suffix: str
 ) -> None:
     assert format_of(content, name) == suffix
-    assert is_document(content, name) == (suffix not in {"deploy", ".zip", ".bak", ".mod", ".do"})
+    assert is_document(content, name) == (
+        suffix not in {"deploy", ".zip", ".bak", ".mod", ".do", ".env", ".local", ".old"}
+    )
 
 
 def test_no_document_states_itself_what_its_text_lacks() -> None:
