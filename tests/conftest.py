@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import inspect
 import json
 import os
 import re
@@ -29,7 +28,6 @@ from xdist.scheduler import LoadFileScheduling
 
 import rag.admin.main
 from rag.ingest.sandbox import parser_pool as sandbox
-from tests.case_tables import all_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,16 +101,6 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) -> pytest.Function | None:
-    """Make one item of a table of plain cases, unless one case is asked for by its name."""
-    by_name = any("[" in argument for argument in collector.config.args)
-    if by_name or not (inspect.isfunction(obj) and collector.istestfunction(obj, name)):
-        return None
-    whole = all_cases(obj)
-    return pytest.Function.from_parent(collector, name=name, callobj=whole) if whole else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before those are left out that -m doesn't want
