@@ -31,6 +31,7 @@ import time
 from contextlib import suppress
 
 from server import ENDING, EXIT_FORCED, PARENT
+from server.host_log import HostLog
 
 OF_THE_ASKER, PATHS = ("--tenant", "--user", "--group"), ("--data", "--config")
 """The flags of hosts that share a desk. The askers may differ, the paths may not."""
@@ -55,6 +56,7 @@ WAIT_SECONDS = 0.5  # between two checks whether the host still runs
 SETTLING_SECONDS = 0.1  # after a signal, to read what was written before it
 DRAIN_SECONDS, WRITE_SECONDS = 10, 1  # as in `server.stdio`, which runs behind the socket
 MAX_LOG_BYTES = 1 << 20
+HOST_LOG = HostLog()
 NO_DESK = (FileNotFoundError, ConnectionRefusedError)  # the socket of a dead desk may be left
 DESK = "from refdesk_scripts import shared_desk; shared_desk()"
 
@@ -293,7 +295,7 @@ class Bridge:
 
 def _say(words: str) -> None:
     with suppress(OSError):
-        os.write(2, f"{words}\n".encode(errors="backslashreplace"))
+        HOST_LOG.write(words)
 
 
 def _folder() -> str:

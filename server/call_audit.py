@@ -18,7 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -39,6 +39,7 @@ from rag.corpus import Principal
 from rag.runtime import extra_needed
 from rag.search.tool_arguments import decode_json
 from rag.uris import REVISION_PATTERN, SCHEME
+from server.host_log import HostLog
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -114,9 +115,22 @@ def _error_fields(error: BaseException) -> dict[str, Any]:
     }
 
 
+class HostHandler(logging.Handler):
+    """Logs to a host, which may never read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log = HostLog()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, or drop it."""
+        with suppress(OSError):  # the host is gone
+            self._log.write(self.format(record))
+
+
 def set_up_log(level: str, *, audit: bool, handler: logging.Handler | None = None) -> None:
-    """Log from `level` on. With `audit`, always log the audit and the startup messages."""
-    handler = handler or logging.StreamHandler(sys.stderr)
+    """Log from `level` on. With `audit`, always log the audit and the startup messages, and wait for room."""
+    handler = handler or (logging.StreamHandler(sys.stderr) if audit else HostHandler())
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
     for name in ("refdesk.audit", "refdesk.start") if audit else ():

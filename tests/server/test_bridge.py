@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
+import re
+import select
 import socket
 import subprocess
 import sys
@@ -21,9 +24,10 @@ from hypothesis import settings
 
 from rag.config.settings import Settings
 from server import bridge
+from server.host_log import LOST
 from server.shared_desk import MAX_SESSIONS, variables_that_count
 from server.stdio import MAX_MESSAGE_BYTES
-from tests.server.conftest import HANDSHAKE, message
+from tests.server.conftest import HANDSHAKE, call, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,6 +215,45 @@ def test_odd_lines_are_answered_as_by_a_process_of_its_own(
     assert sorted(whole.stdout.splitlines()) == sorted(alone.stdout.splitlines())
     assert len(whole.stdout.splitlines()) == 14
     assert whole.stderr == alone.stderr == b""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can make a pipe small")
+@pytest.mark.parametrize("flags", [(), ("--alone",)])
+def test_a_host_that_never_reads_standard_error_gets_its_answers_and_later_the_number_of_lost_lines(
+    scripts: Scripts, folder: Path, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    requests = [message("initialize", **HANDSHAKE), *[call("search", query="pendulum")] * 98]
+    unread, log = os.pipe()
+    fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 8192)
+    process = subprocess.Popen(
+        [scripts.server, "--data", tmp_path / "nowhere", *flags],  # which is a warning in each call
+        env=scripts.environment | {"XDG_RUNTIME_DIR": str(folder)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+    )
+    os.close(log)
+    assert process.stdin
+    assert process.stdout
+    answered = []
+    try:
+        for id_, request in enumerate(requests, 1):
+            process.stdin.write(json.dumps(request | {"id": id_}).encode() + b"\n")
+            process.stdin.flush()
+            assert select.select([process.stdout], [], [], SECONDS)[0]
+            answered.append(json.loads(process.stdout.readline())["id"])
+            if len(answered) == 90:  # the host reads at last
+                assert b"There is no data" in os.read(unread, 1 << 16)
+        process.stdin.close()
+        assert process.wait(timeout=SECONDS) == 0
+        assert re.search(LOST.format("[0-9]+"), os.read(unread, 1 << 16).decode())
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+        os.close(unread)
+    assert answered == [*range(1, 100)]
 
 
 def test_four_hosts_that_start_at_once_share_one_desk(
