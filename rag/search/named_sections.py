@@ -47,6 +47,8 @@ _RELEASE = re.compile(
     r"v?(?P<number>[0-9]+(?:\.[0-9]+)+(?:-?[a-z]+[.-]?[0-9]*)?)(?!\w)"
 )
 """A version behind the name of its product, or in "What's new in 3.5"."""
+_DAY_FIRST = re.compile(r"\A[^\w§]*[0-9]{4}-[0-9]{2}-[0-9]{2},? (?=[^0-9]*[0-9]+\.[0-9])")
+"""A day before a version, in changelogs of Node.js."""
 _TO_ANOTHER = frozenset(
     """
     after before from prior since than till to until ab auf bis nach seit von vor après avant depuis vers
@@ -257,6 +259,7 @@ def _addresses(query: str) -> Iterator[Address]:
 
 def _address_at(heading: str) -> Address | None:
     """The address that a heading begins with, or the version that it names behind a product."""
+    heading = _DAY_FIRST.sub("", heading, count=1)
     if match := _AT_HEADING.match(heading):
         return Address.of(match)
     match = _RELEASE.match(heading)

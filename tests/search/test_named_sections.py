@@ -301,6 +301,7 @@ RELEASES = {
     "Spring Boot 11.{}.0-rc.1": "11.4.0-rc.1",
     "Node.js 12.{}.0 (LTS)": "what changed in v12.4.0?",
     "Release notes for Acme Portal 13.{}.0": "Acme Portal 13.4.0",
+    "2024-06-20, Version 14.{}.1 'Iron' (LTS)": "what changed in 14.4.1?",
 }
 
 
