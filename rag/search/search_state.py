@@ -221,7 +221,8 @@ class SearchState:
             replace(hit, tokens=len(spans(hit.text))) if hit.excerpts and hit.tokens is None else hit
             for hit in hits
         )
-        return Answer(tuple(counted_hits), tuple(self.notes), context, steps, trace, degraded)
+        notes, asked = tuple(self.notes), self.plan.query
+        return Answer(tuple(counted_hits), notes, context, steps, trace, degraded, asked=asked)
 
 
 @dataclass(slots=True)

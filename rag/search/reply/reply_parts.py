@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, takewhile
 from json import dumps
@@ -22,7 +22,7 @@ from rag.answers import BETWEEN_EXCERPTS, Context, Hit
 from rag.corpus import LEFT_OUT, Chunk, Source, Value
 from rag.originals import Dating
 from rag.search.reply.untrusted import disarm, label
-from rag.text.plain_text import Span, sentences
+from rag.text.plain_text import Span, sentences, words
 from rag.uris import PAGE_LABELS_KEY, hull, is_cell_range, labels_in
 
 MAX_METADATA_CHARS = 500  # of a source; documents can have any amount, and every hit repeats it
@@ -176,7 +176,7 @@ def _places(sources: Sequence[Source]) -> dict[str, str]:
     return next((places for places in (folders, paths) if len({*places.values()}) == len(sources)), whole)
 
 
-def cite_as(hit: Hit, place: str = "") -> str:
+def cite_as(hit: Hit, place: str = "", asked: Collection[str] = ()) -> str:
     """The title, the headings above what is shown, and the page, slide, cells or lines, on one short line.
 
     `place` follows the title if another document has the same title.
@@ -184,7 +184,8 @@ def cite_as(hit: Hit, place: str = "") -> str:
     For several chunks it has their common headings, then the first and last that differ: "Handbook › Leave ›
     Sick leave … Parental leave", "Budget › Q1, A2:F9 … Q2, A1:F4". It has no
     square brackets, so a title can't pass for the citation of another document. Of a long path of headings,
-    the title and the last ones stay, and the last of the others that tells a version, a date or the like.
+    the title and the last ones stay, and the last of the others that tells a version, a date or the like, or
+    else the last one that has only words of what was `asked`, in small letters.
     Example: "Handbook", ("Rules", "Leave", "Parental leave"), page 4
     -> "Handbook › … › Leave › Parental leave, p. 4".
     """
@@ -193,19 +194,22 @@ def cite_as(hit: Hit, place: str = "") -> str:
     heading = cited_title(title, place)
     if sheets := _several_sheets(hit):
         return BETWEEN_HEADINGS.join((heading, sheets))
-    parts = _parts_that_tell([*filter(None, (heading, *map(_part, below)))])
+    parts = _parts_that_tell([*filter(None, (heading, *map(_part, below)))], frozenset(asked))
     return BETWEEN_HEADINGS.join(parts) + _cells(hit.source, hit.shown_chunks) + _pages(hit) + _lines(hit)
 
 
-def _parts_that_tell(parts: Sequence[str]) -> Sequence[str]:
+def _parts_that_tell(parts: Sequence[str], asked: frozenset[str]) -> Sequence[str]:
     """A title and headings as they are cited; an ellipsis stands for those that are left out."""
     if len(parts) <= MAX_PARTS:
         return parts
     title, *between = parts[: 1 - MAX_PARTS]
     last = parts[1 - MAX_PARTS :]
-    at = next((at for at in reversed(range(len(between))) if _tells(between[at], parts[at + 2 :])), None)
-    if at is None:
+    places = [*reversed(range(len(between)))]
+    telling = [at for at in places if _tells(between[at], parts[at + 2 :])]
+    named = [at for at in places if asked.issuperset(words(between[at]) or "…")]
+    if not telling and not named:
         return [title, "…", *last]
+    at = (telling or named)[0]
     return [title, *["…"][: at > 0], between[at], *["…"][: at + 1 < len(between)], *last]
 
 

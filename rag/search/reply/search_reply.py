@@ -34,6 +34,7 @@ from rag.search.reply.reply_parts import (
 )
 from rag.search.reply.untrusted import alteration_notes, disarm, label
 from rag.text.flags import Flag
+from rag.text.plain_text import words
 from rag.uris import passage_page, resource_uri
 
 MOST_COPIES = 5  # cited beside a hit
@@ -149,11 +150,11 @@ def search_reply(
     `pages`, or else, with `urls`, its resource's URI. Models read `brief` records.
     """
     shown = [*answer.hits, *(copy for hit in answer.hits for copy in hit.copies)]
-    places = places_of_namesakes(hit.source for hit in shown)
+    places, asked = places_of_namesakes(hit.source for hit in shown), words(answer.asked)
     hits = [
         hit_record(hit, vectors=vectors, urls=urls, pages=pages, brief=brief).model_copy(
             update={
-                "cite_as": cite_as(hit, places.get(hit.source.id, "")),
+                "cite_as": cite_as(hit, places.get(hit.source.id, ""), asked),
                 "also_in": _also_in(hit, places) or None,
                 "stale": answer.stale.get(hit.source.id),
                 "flags": list(answer.flags.get(hit.chunk.id, ())) or None,

@@ -261,6 +261,23 @@ def test_a_citation_for_people_is_the_title_the_last_headings_and_the_page(hit: 
 
 
 @pytest.mark.parametrize(
+    ("asked", "citation"),
+    [
+        (["what", "are", "limits"], "Manual › … › Limits › Size › Of a file"),
+        (["server", "log", "limits"], "Manual › … › Limits › Size › Of a file"),
+        (["log", "of", "a", "server"], "Manual › Server log › … › Size › Of a file"),
+        (["server"], "Manual › … › Size › Of a file"),
+        ([], "Manual › … › Size › Of a file"),
+    ],
+)
+def test_a_heading_that_the_question_names_stays_in_a_citation(asked: list[str], citation: str) -> None:
+    hit = _titled_hit("Manual", "Server log", "Limits", "Size", "Of a file")
+    assert cite_as(hit, asked=asked) == citation
+    dated = _titled_hit("Manual", "Version 12", "Limits", "Size", "Of a file")
+    assert cite_as(dated, asked=asked) == "Manual › Version 12 › … › Size › Of a file"
+
+
+@pytest.mark.parametrize(
     ("paths", "places"),
     [
         (("hr/plan.md", "it/plan.md"), ["hr", "it"]),
