@@ -318,9 +318,10 @@ def with_named_first(ranking: Ranking, named: Named) -> Ranking:
             meant[rank] = sureness, section, seq
             begins[section] = min(seq, begins.get(section, seq))
     raised = [*ranking]
+    fall = EACH_FURTHER if named.addresses else 0.0  # code that is named may stand anywhere in a section
     for rank, (sureness, section, seq) in meant.items():
         scored, further = ranking[rank], seq - begins[section]
-        share = sureness * (GOES_ON - EACH_FURTHER * min(further, MOST_FURTHER) if further else 1.0)
+        share = sureness * (GOES_ON - fall * min(further, MOST_FURTHER) if further else 1.0)
         # Towards a score above the best one, so that a sure passage comes first and others keep their order.
         score = scored.score + share * max(0.0, RAISED * ranking[0].score - scored.score)
         raised[rank] = replace(scored, score=score)
