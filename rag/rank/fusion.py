@@ -257,20 +257,21 @@ class HitGroups(NamedTuple):
 def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> HitGroups:
     """Up to `limit` groups of `hits` (best first): chunks that follow one another in a source are a group.
 
-    A group has at most `MAX_JOINED_CHARS`; only hits that show exactly their chunk take part. It stops at the
-    hit that would begin one group too many. If `selective`, a further hit of a source needs `NEXT` of the
-    best score beside a group, and `FURTHER` elsewhere; others are dropped, to make room for other sources.
-    Scores must be positive for that.
+    A group has at most `MAX_JOINED_CHARS`; only hits that show exactly their chunk take part, and of a list
+    of tickets or articles, chunks of one. It stops at the hit that would begin one group too many. If
+    `selective`, a further hit of a source needs `NEXT` of the best score beside a group, and `FURTHER`
+    elsewhere; others are dropped, to make room for other sources. Scores must be positive for that.
     Example: limit 2 and chunks a/4, b/0, a/5, a/9, c/1, c/2 -> [[a/4, a/5], [b/0]], if selective and a/9 is
     poor; a/9 would be the third group, and c/1 is it otherwise.
     """
     groups: list[list[Hit]] = []
-    of_chunk: dict[tuple[str, str, int], list[Hit]] = {}
+    of_chunk: dict[tuple[str, str, tuple[str, ...], int], list[Hit]] = {}
     seen_sources: set[tuple[str, str]] = set()
     least = max(hits[0].score, 0.0) if hits and selective else 0.0
     for looked_at, hit in enumerate(hits):
         source, seq = (hit.source.collection, hit.source.id), hit.chunk.seq
-        touched = [of_chunk[*source, at] for at in (seq - 1, seq + 1) if (*source, at) in of_chunk]
+        record = _record(hit)
+        touched = [of_chunk[key] for at in (seq - 1, seq + 1) if (key := (*source, record, at)) in of_chunk]
         joins = _fitting_groups(touched, hit) if not hit.excerpts else []
         if source in seen_sources and least and hit.score < least * (NEXT if touched else FURTHER):
             continue
@@ -279,8 +280,22 @@ def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> HitGroups
         group = _join_groups(hit, sorted(joins, key=groups.index), groups)
         seen_sources |= {source, *((copy.source.collection, copy.source.id) for copy in hit.copies)}
         if not hit.excerpts:
-            of_chunk.update({(*source, member.chunk.seq): group for member in group})
+            of_chunk.update({(*source, record, member.chunk.seq): group for member in group})
     return HitGroups(groups, len(hits))
+
+
+_OF_RECORDS = frozenset(
+    {
+        *("text/csv", "text/tab-separated-values", "application/json", "application/jsonl"),
+        *("application/rss+xml", "application/atom+xml", "application/feed+json", "application/enex+xml"),
+    }
+)
+"""The types of documents whose outermost sections are records: tickets, articles, entries of a feed."""
+
+
+def _record(hit: Hit) -> tuple[str, ...]:
+    """The heading of the record that a chunk is in: what one ticket says is no part of another's answer."""
+    return hit.chunk.section[:1] if hit.source.mime_type in _OF_RECORDS else ()
 
 
 def _fitting_groups(touched: Sequence[list[Hit]], hit: Hit) -> Sequence[list[Hit]]:

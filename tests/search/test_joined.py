@@ -17,6 +17,7 @@ from rag.answers import Answer, Hit, SearchRequest
 from rag.corpus import Access, Chunk, Passage, Principal
 from rag.ingest.chunk import passages
 from rag.ingest.parse.parsers import parse
+from rag.rank.fusion import neighbours
 from rag.search import tool_functions
 from rag.search.answer_citations import check_answer
 from rag.search.reply.reply_parts import assemble_context
@@ -56,6 +57,19 @@ async def test_one_hit_shows_a_row_of_chunks_once_and_its_range_is_opened_and_ch
     assert opened.text == first.text
     checked = await check_answer(desk, ME, f'It says "pendulum clock two" [{first.cited}].')
     assert [quote.verdict for quote in checked.quotes] == ["verbatim"]
+
+
+@pytest.mark.parametrize(("mime_type", "groups"), [("text/csv", [[0, 1], [2]]), ("text/plain", [[0, 1, 2]])])
+async def test_passages_of_two_records_stay_apart_and_those_of_one_are_joined(
+    shelf: Shelf, mime_type: str, groups: list[list[int]]
+) -> None:
+    await shelf.put("tickets", *ROW, mime_type=mime_type)
+    found = [
+        replace(hit, chunk=replace(hit.chunk, section=(("A-1", "Text") if hit.chunk.seq < 2 else ("A-2",))))
+        for hit in (await shelf.search("pendulum clock")).hits
+    ]
+    joined = neighbours(found, 8, selective=False).groups
+    assert sorted(sorted(hit.chunk.seq for hit in group) for group in joined) == groups
 
 
 async def test_a_reply_cites_the_range_and_says_nothing_of_joints(shelf: Shelf) -> None:
