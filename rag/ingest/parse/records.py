@@ -253,6 +253,8 @@ def values_of(record: Mapping[str, object]) -> Iterator[Value]:
 
 def _values(value: object, label: str = "") -> Iterator[Value]:
     match value:
+        case {"type": "doc", "content": list()} if words := _rich_text(value):
+            yield from _values(words, label)
         case dict() if len(label) <= _LONGEST_LABEL:
             yield from _values_of_mapping(value, label)
         case list() if not any(isinstance(item, list) for item in value):
@@ -263,6 +265,19 @@ def _values(value: object, label: str = "") -> Iterator[Value]:
             if text:
                 is_text = is_long or text.count("\n") >= _LINES
                 yield Value(label, text, "page" if is_page else "text" if is_text else "fact")
+
+
+def _rich_text(node: object) -> str:
+    """The words of a text as Jira and editors like its own store it, a line for each paragraph."""
+    match node:
+        case {"text": str(text)} | {"attrs": {"text": str(text)}} | {"attrs": {"url": str(text)}}:
+            return text
+        case {"type": kind, "content": list(inner)}:
+            gap = "" if kind in {"paragraph", "heading", "codeBlock"} else "\n"
+            return gap.join(filter(None, map(_rich_text, inner)))
+        case {"type": "hardBreak"}:
+            return "\n"
+    return ""
 
 
 def _values_of_mapping(mapping: Mapping[str, object], label: str) -> Iterator[Value]:

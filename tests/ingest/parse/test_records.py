@@ -147,6 +147,18 @@ def test_the_title_may_be_one_level_deeper_and_begin_with_the_key() -> None:
     ]
 
 
+def test_a_text_that_jira_stores_as_a_tree_is_read_as_its_words() -> None:
+    words = [{"type": "text", "text": "Raise "}, {"type": "text", "text": "TTL", "marks": [{"type": "code"}]}]
+    inner = [{"type": "mention", "attrs": {"id": "7", "text": "@Ann"}}, {"type": "hardBreak"}, *words]
+    item = {"type": "listItem", "content": [{"type": "paragraph", "content": words}]}
+    tree = [{"type": "paragraph", "content": inner}, {"type": "bulletList", "content": [item, item]}]
+    issue = {"key": "A-1", "fields": {"summary": "Lock", "description": {"type": "doc", "content": tree}}}
+    assert texts_of(parse(json.dumps([issue, issue | {"key": "A-2"}]).encode(), "a.json"))[:2] == [
+        "## A-1 Lock",
+        "description:\n\n@Ann\nRaise TTL\nRaise TTL\nRaise TTL",
+    ]
+
+
 def test_headings_of_a_page_are_sections_below_their_article_and_signs_in_a_text_are_none() -> None:
     page = "<h2>Limits</h2><p>60</p><h2>Above</h2><p>You get 429.</p>"
     articles = [
