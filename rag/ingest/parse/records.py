@@ -50,8 +50,8 @@ _NAMES = (
 """What the name of a thing is called to which a record refers, as to its author; "" is the text of XML."""
 _OF_PAIRS = ("name", "key", "id", "label", "field")
 _WORDS = re.compile(r"\s|[^\x00-\x7f]")  # not in addresses and digests; some scripts have no spaces
-_FOR_PROGRAMS = re.compile(r"self|.*(?:(?:\b|_|-)[iI][dD]|[a-z]I[dD]|avatar.*|icon.*)", re.ASCII)
-_OF_API = re.compile(r"https?://(?:api\.|[^/\s]+/(?:api|rest)/)")
+_FOR_PROGRAMS = frozenset({"self", "id", "nodeid", "accountid", "gravatarid"})
+_OF_API = re.compile(r"https?://(?:api\.|[^/\s]+/(?:api|rest)/|\S*(?:avatar|icon))")
 """Keys and addresses of such a thing that tell a reader nothing."""
 
 
@@ -75,11 +75,18 @@ class Value(NamedTuple):
 class _Entry(NamedTuple):
     """A record: its heading, of its key and its title, and its values, with the labels of those two."""
 
+    record: Mapping[str, object]
+    lifted: Mapping[str, object]
     heading: str
     has_title: bool
     has_text: bool
     values: Sequence[Value]
     in_heading: Collection[str]
+
+    @property
+    def values_as_written(self) -> Iterable[Value]:
+        """All values, with those that were lifted behind the label of what they are in."""
+        return self.values if self.lifted is self.record else values_of(self.record)
 
     @property
     def below_heading(self) -> Sequence[Value]:
@@ -94,7 +101,8 @@ def records_document(
     records = [*records]
     title, metadata = record_facts(records)
     entries = [*map(_entry, records)]
-    text, blocks = joined(_sections(entries) or (compose([_table(entry.values)]) for entry in entries))
+    rows = (compose([_table(entry.values_as_written)]) for entry in entries)
+    text, blocks = joined(_sections(entries) or rows)
     if above:
         text, blocks = joined([compose([Part("paragraph", above)]), *([(text, blocks)] if blocks else [])])
     return Document(text, title or name, mime_type, blocks, metadata=metadata)
@@ -194,14 +202,16 @@ def _is_item(value: Value) -> bool:
 
 
 def _entry(record: Mapping[str, object]) -> _Entry:
-    record = _lifted(record)
-    title_key, title = _named(record, _TITLES, _title)
-    key, number = _named(record, _KEYS, _number)
-    values = [*values_of(record)]
+    lifted = _lifted(record)
+    title_key, title = _named(lifted, _TITLES, _title)
+    key, number = _named(lifted, _KEYS, _number)
+    values = [*values_of(lifted)]
     return _Entry(
+        record,
+        lifted,
         heading=title if number in title else f"{number} {title}".strip(),
         has_title=bool(title),
-        has_text=any(value.kind in {"text", "page"} and value.label in record for value in values),
+        has_text=any(value.kind in {"text", "page"} and value.label in lifted for value in values),
         values=values,
         in_heading={name.strip() for name in (title_key, key) if name},
     )
@@ -296,7 +306,7 @@ def _name_key(mapping: Mapping[str, object]) -> str | None:
 
 
 def _is_for_programs(key: str, value: object) -> bool:
-    return bool(_FOR_PROGRAMS.fullmatch(key)) or (isinstance(value, str) and bool(_OF_API.match(value)))
+    return _plain(key) in _FOR_PROGRAMS or (isinstance(value, str) and bool(_OF_API.match(value)))
 
 
 def _values_of_list(items: Sequence[object], label: str) -> Iterator[Value]:

@@ -182,6 +182,29 @@ def test_short_items_share_a_line_and_longer_ones_are_numbered(shape: Shape) -> 
     assert shape(json.dumps(record), "a.jsonl") == [("table", f"{facts}\n{item}")]
 
 
+def test_of_a_thing_with_a_name_only_what_programs_know_it_by_is_left_out(shape: Shape) -> None:
+    user = {
+        "login": "ann",
+        "id": 7,
+        "node_id": "MDQ6",
+        "avatar_url": "https://a.test/avatar/7",
+        "active": True,
+    }
+    paper = {"title": "Tides", "pubmed_id": "28424663", "url": "https://a.test/p", "icons": "sun"}
+    paper |= {"self": "https://a.test/rest/api/2/p"}
+    assert shape(json.dumps({"user": user, "paper": paper}), "a.jsonl") == [
+        (
+            "table",
+            """user: ann
+user active: true
+paper: Tides
+paper pubmed_id: 28424663
+paper url: https://a.test/p
+paper icons: sun""",
+        )
+    ]
+
+
 def test_records_with_too_many_parts_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MOST_PARTS", 6)
     assert {block.kind for block in parse(json.dumps(TICKETS).encode(), "a.json").blocks} == {"table"}
