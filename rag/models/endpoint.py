@@ -43,12 +43,14 @@ MOST_SPARE = 1.0  # the most of it, in seconds
 TRANSIENT = frozenset({408, 409, 429})  # worth another attempt, like all statuses from 500
 REFUSED = frozenset({400, 413, 422})  # statuses for a large batch, a long text or a wrong parameter
 SERVER_ERROR = 500
+PAYMENT_REQUIRED = 402
 ADVICE = {
     404: "; check model and base_url in the settings",
-    402: "; its credit is used up",
     407: "; that proxy wants a user name and a password in its variable",
     429: "; its request limit is reached or its credit is used up: wait, or raise the limit there",
 }
+NO_CREDIT = "; the credit there is used up. Add some, or raise the account's limit"
+NO_MODEL = "; it has no such model. Check model in the settings, or fetch the model there"
 UNAUTHORIZED = frozenset({401, 403})
 CHECK_KEY = "; check the API key in {}"
 NO_KEY_SENT = "; no API key was sent. "
@@ -130,9 +132,12 @@ class Endpoint:
             ProviderError: it isn't JSON, but for example the page of a proxy or of a wrong address.
         """
         try:
-            return json.loads(body)
+            reply = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise self.invalid("answers with something else than JSON. Check base_url") from error
+        if isinstance(reply, dict) and reply.get("error"):
+            raise self.invalid("returned an error instead of an answer, with HTTP status 200")
+        return reply
 
     def invalid(self, problem: str, *, for_caller: str = "gave an invalid answer") -> ProviderError:
         """The error for a useless answer: `problem` is a predicate, "refused to answer"."""
@@ -195,6 +200,7 @@ class Endpoint:
             if status in REDIRECTS and (location := error.response.headers.get("Location")):
                 target = redirect_target(str(error.request.url), location)
                 return f"HTTP {status}{through}" + REDIRECTED.format(target=target)
+            advice = NO_CREDIT if lacks_credit(error) else NO_MODEL if _lacks_model(error) else advice
             return f"HTTP {status}{through}" + (self.check_key if status in UNAUTHORIZED else advice)
         if isinstance(error, TimeoutError):
             return f"no answer within {self.timeout_seconds:g} seconds{through}"
@@ -317,7 +323,22 @@ def _status(error: CallError) -> int | None:
     return error.status_code if isinstance(error, openai.APIStatusError) else None
 
 
+def lacks_credit(error: CallError) -> bool:
+    """Whether the endpoint refuses because the account has no credit: waiting doesn't help."""
+    return _status(error) == PAYMENT_REQUIRED or (
+        isinstance(error, openai.APIStatusError) and "insufficient_quota" in {error.code, error.type}
+    )
+
+
+def _lacks_model(error: openai.APIStatusError) -> bool:
+    """Whether the endpoint doesn't know the model, by OpenAI's code or by the words of Ollama and others."""
+    words = str(error.body.get("message", "")) if isinstance(error.body, dict) else ""
+    return error.code == "model_not_found" or bool(re.match(r"model\b.{1,200}\bnot found", words))
+
+
 def _is_transient(error: CallError) -> bool:
+    if lacks_credit(error):
+        return False
     if isinstance(error.__cause__, UnreachableError):
         return not error.__cause__.lasting
     status = _status(error)

@@ -20,7 +20,7 @@ from rag.corpus import EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker, RefusedError
 from rag.models.embed import CONTROL, TextKind, unit_rows
-from rag.models.endpoint import Endpoint, delay_after, open_endpoint
+from rag.models.endpoint import Endpoint, delay_after, lacks_credit, open_endpoint
 from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
@@ -75,16 +75,19 @@ class VectorModel:
         try:
             reply = self.endpoint.json_of(body)
             vectors = unit_rows(_rows(reply, len(texts), dimension))
+        except WrongVectorsError as error:
+            raise self.invalid(len(texts), dimension, str(error)) from error
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             raise self.invalid(len(texts), dimension) from error
         self.sent.note(len(texts), reply)
         return vectors
 
-    def invalid(self, count: int, dimension: int) -> ProviderError:
-        """The error for a reply to this many texts that lacks valid vectors."""
+    def invalid(self, count: int, dimension: int, fault: str = "") -> ProviderError:
+        """The error for a reply to this many texts that lacks valid vectors, and what has them wrong."""
         length = f" with {dimension} dimensions" if dimension else ""
         texts = "1 text" if count == 1 else f"each of {count} texts"
-        return self.endpoint.invalid(f"did not return a valid vector{length} for {texts}")
+        why = f": {fault}" if fault else ""
+        return self.endpoint.invalid(f"did not return a valid vector{length} for {texts}{why}")
 
     async def _answer(self, texts: Sequence[str], kind: TextKind) -> bytes:
         if self.encoding is None:
@@ -111,19 +114,34 @@ class VectorModel:
                 extra_body=(options.of_queries if kind == "query" else options.of_documents) or None,
             )
         except openai.RateLimitError as error:
-            if len(texts) > 1:  # smaller batches fit a limit of tokens better than the same one again
+            if len(texts) > 1 and not lacks_credit(
+                error
+            ):  # smaller batches fit a limit of tokens better than the same one again
                 raise TooFastError(error.response.headers.get("Retry-After", "")) from error
             raise
         return reply.content  # the SDK's own parsing is many times slower
 
 
+class WrongVectorsError(ValueError):
+    """A reply has not the vectors that were asked for; the message says what it has."""
+
+
+NOT_FINITE = "its components are zero, or not finite"
+
+
 def _rows(reply: Mapping[str, Any], count: int, dimension: int) -> npt.NDArray[np.float64]:
     """The vectors in a reply, ordered by their `index`. Any exception means an invalid reply."""
-    data = sorted(reply["data"], key=itemgetter("index"))
+    data = reply["data"]
+    if len(data) != count:
+        raise WrongVectorsError(f"it returned {len(data):,}")
+    if not all("index" in item for item in data):
+        raise WrongVectorsError("they have no index")
+    data = sorted(data, key=itemgetter("index"))
     rows = np.stack([_row(item["embedding"]) for item in data])
-    expected = (count, dimension or rows.shape[-1])
-    if [item["index"] for item in data] != list(range(count)) or rows.shape != expected:
+    if [item["index"] for item in data] != list(range(count)) or rows.ndim != 2:  # noqa: PLR2004 a matrix
         raise ValueError("wrong index or shape")
+    if dimension not in {0, rows.shape[1]}:
+        raise WrongVectorsError(f"they have {rows.shape[1]:,}")
     return rows
 
 
@@ -276,7 +294,7 @@ class RemoteEmbedder:
     async def _vectors(self, batch: Sequence[str], kind: TextKind) -> Vectors:
         vectors = await self.model.vectors(batch, self.identity.dimension, kind)
         if kind == "query" and not vectors.any(axis=1).all():
-            raise self.model.invalid(len(batch), self.identity.dimension)
+            raise self.model.invalid(len(batch), self.identity.dimension, NOT_FINITE)
         return vectors
 
     def _truncate(self, text: str) -> tuple[str, int]:
@@ -334,7 +352,7 @@ async def _probe(model: VectorModel) -> Vectors:
     """The endpoint's vector of `CONTROL`."""
     vectors = await model.vectors([CONTROL])
     if not vectors.any():
-        raise model.invalid(1, 0)
+        raise model.invalid(1, 0, NOT_FINITE)
     dimension: int = vectors.shape[1]
     expected = model.settings.dimensions
     if expected not in {None, dimension}:

@@ -236,7 +236,9 @@ async def test_a_vector_without_a_direction_is_zeros_for_a_document_and_an_error
 
 async def test_a_model_without_a_vector_for_a_plain_word_is_not_opened(provider: Endpoint) -> None:
     zeros = provider.sending(listed([[0.0, 0.0, 0.0]]))
-    with pytest.raises(ProviderError, match=r"did not return a valid vector for 1 text\.$"):
+    with pytest.raises(
+        ProviderError, match=r"did not return a valid vector for 1 text: .*, or not finite\.$"
+    ):
         async with opened(provider, probe=zeros):
             pass
 
@@ -280,6 +282,29 @@ async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider
         async with opened(provider, probe=provider.failing(401), key="wrong"):
             pass
     assert provider.keys == ["Bearer wrong"]
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "told"),
+    [
+        (429, {"code": "insufficient_quota"}, r"1 of 5 attempts: HTTP 429; the credit there is used up"),
+        (402, {}, r"1 of 5 attempts: HTTP 402; the credit there is used up"),
+        (404, {"code": "model_not_found"}, "HTTP 404; it has no such model"),
+        (404, {"message": 'model "tiny" not found, try pulling it first'}, "HTTP 404; it has no such model"),
+        (404, {"message": "Not Found"}, "HTTP 404; check model and base_url"),
+        (200, {"message": QUOTED, "code": 502}, "returned an error instead of an answer"),
+    ],
+)
+async def test_what_an_endpoint_says_is_told_in_our_words(
+    provider: Endpoint, status: int, error: dict[str, object], told: str
+) -> None:
+    body = json.dumps({"error": {"type": "api_error"} | error}).encode()
+    async with opened(provider) as embedder:
+        provider.script = [lambda _request: (status, {}, body)]
+        with anyio.fail_after(10), pytest.raises(ProviderError, match=told) as raised:
+            await embedder.embed(["one", "two"], "document")
+    assert QUOTED not in str(raised.value)
+    assert len(sizes(provider)) == 1
 
 
 async def test_a_server_that_keeps_silent_is_given_up_and_each_further_attempt_is_told(
@@ -370,6 +395,16 @@ LIES = {
 }
 
 
+FAULTS = {
+    "all of another length": "they have 2",
+    "too few": "it returned 1",
+    "too many": "it returned 3",
+    "none": "it returned 0",
+    "no index": "they have no index",
+}
+"""What is said of a lie; of the others, nothing."""
+
+
 @pytest.mark.parametrize("lie", LIES)
 async def test_an_answer_that_is_not_the_vectors_is_an_error_and_not_asked_for_again(
     provider: Endpoint, lie: str
@@ -378,7 +413,8 @@ async def test_an_answer_that_is_not_the_vectors_is_an_error_and_not_asked_for_a
     async with opened(provider) as embedder:
         with pytest.raises(ProviderError) as error:
             await embedder.embed(["one", "two"], "document")
-    problem = "did not return a valid vector with 3 dimensions for each of 2 texts."
+    fault = f": {FAULTS[lie]}" if lie in FAULTS else ""
+    problem = f"did not return a valid vector with 3 dimensions for each of 2 texts{fault}."
     if lie in {"deep", "no JSON", "nothing"}:
         problem = "answers with something else than JSON. Check base_url."
     assert str(error.value) == f"The embedding endpoint {provider.url} (model tiny) {problem}"

@@ -198,6 +198,8 @@ async def test_an_answer_that_is_no_scores_is_an_error_and_not_asked_for_again(
     problem = f"{NO_SCORES} for 3 texts."
     if lie in {"deep", "no JSON", "nothing"}:
         problem = "answers with something else than JSON. Check base_url."
+    if lie == "an error":
+        problem = "returned an error instead of an answer, with HTTP status 200."
     assert str(error.value) == f"The reranking endpoint {provider.url} (model tiny) {problem}"
     assert len(provider.requests) == 1
 
