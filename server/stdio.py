@@ -49,7 +49,7 @@ _ESCAPE = re.compile(
     r"\\(?:(?P<whole>u[dD][89abAB]..\\u[dD][c-fC-F])|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 INVALID_ID = "The id of a request must be a string or an integer. Leave it out for a notification."
-BATCH = "MCP has no batches since its version 2025-06-18. Send each message by itself, not in an array."
+BATCH = "This server takes no batches; MCP has dropped them in 2025-06-18. Send each message by itself."
 
 
 class InvalidMessageError(Exception):

@@ -83,7 +83,7 @@ def is_plain(message: str) -> bool:
 def test_a_batch_is_told_that_there_are_none(wire: Wire) -> None:
     for line in ("[]", "[1]", f"[{ping()}]", f"[{ping()},{ping(id=8)}]"):
         wire.write(line)
-        assert "no batches since its version 2025-06-18" in wire.read()["error"]["message"]
+        assert "takes no batches; MCP has dropped them in 2025-06-18" in wire.read()["error"]["message"]
     expect_alive(wire)
 
 
