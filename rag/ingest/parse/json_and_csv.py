@@ -54,7 +54,9 @@ def parse_json(text: str, name: str) -> Document:
     records, others = _listed(spelled)
     is_readable = len(letters := with_letters(text)) <= _READABLE * (1 + text.count("\n"))
     if records and (records is spelled or not is_readable or (records[1:] and reads_as_sections(records))):
-        return records_document(records, name, "application/json", above=record_lines(others))
+        title, metadata = record_facts([others])
+        document = records_document(records, title or name, "application/json", above=record_lines(others))
+        return replace(document, metadata={**document.metadata, **metadata})
     if is_readable:
         title, metadata = record_facts([value])
         return Document(letters, title or name, "application/json", json_blocks(letters), metadata=metadata)

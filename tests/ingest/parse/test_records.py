@@ -73,6 +73,12 @@ def test_a_list_inside_the_reply_of_an_api_is_that_list(
     assert shape(json.dumps(reply, indent=indent), "a.json") == [("paragraph", counts), *SECTIONS]
 
 
+def test_a_list_of_records_may_state_its_title_and_address() -> None:
+    reply = {"title": "Open tickets", "url": "https://a.test/open", "tickets": TICKETS}
+    document = parse(json.dumps(reply, indent=1).encode(), "a.json")
+    assert (document.title, document.metadata) == ("Open tickets", {"url": "https://a.test/open"})
+
+
 @pytest.mark.parametrize(
     "value",
     [
