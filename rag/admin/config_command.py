@@ -321,7 +321,7 @@ def _fetch(address: str) -> dict[str, Any] | str | None:
     """The metadata at an address, or where that redirects to; None if there is neither."""
     import httpx2  # noqa: PLC0415 only needed with OAuth
 
-    from rag.web_client import blocking_client  # noqa: PLC0415 likewise
+    from rag.models.web_client import blocking_client  # noqa: PLC0415 likewise
 
     try:
         with blocking_client(timeout=ISSUER_SECONDS) as client:

@@ -30,7 +30,7 @@ from huggingface_hub.file_download import hf_hub_url, http_get
 from huggingface_hub.utils.tqdm import silent_tqdm
 
 from rag.errors import ConfigurationError, ProviderError, StoreError
-from rag.web_client import blocking_client
+from rag.models.web_client import blocking_client
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelInfo

@@ -34,7 +34,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rag import web_client
+from rag.models import web_client
 from rag.access.keys import (
     KEYS,
     PREFIX,

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from rag.errors import ConfigurationError
-from rag.web_client import UnreachableError, blocking_client, client, proxy_for
+from rag.models.web_client import UnreachableError, blocking_client, client, proxy_for
 
 pytestmark = pytest.mark.anyio
 
