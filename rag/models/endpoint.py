@@ -22,12 +22,12 @@ from urllib.parse import urlsplit
 import anyio
 import openai
 
-from rag.models import web_client
 from rag.config.model_settings import EndpointOptions
 from rag.errors import ConfigurationError, ProviderError
+from rag.models import web_client
 from rag.models.breaker import Breaker, Call, HeldBackError, RefusedError
-from rag.uris import redirect_target, seconds_asked
 from rag.models.web_client import UnreachableError, proxy_for
+from rag.uris import redirect_target, seconds_asked
 
 if TYPE_CHECKING:
     import httpx2

@@ -34,7 +34,6 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rag.models import web_client
 from rag.access.keys import (
     KEYS,
     PREFIX,
@@ -53,6 +52,7 @@ from rag.config.server_settings import is_tamper_proof, resource_url
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError, ProviderError, StoreError
 from rag.home import Bucket, Home, data_folder_problem
+from rag.models import web_client
 from rag.uris import CITED, PASSAGE_PAGES, split_citation
 from server.call_audit import note_caller, note_refusal
 from server.http.clients import Caller

@@ -19,11 +19,11 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent, Tool
 
-from rag.models import web_client
 from rag.admin.command_line import same_desk
 from rag.admin.connect.known_hosts import Host
 from rag.admin.terminal import echo, print_json
 from rag.errors import ConfigurationError, RefdeskError
+from rag.models import web_client
 
 if TYPE_CHECKING:
     from rag.admin.connect.host_config import HostFile
