@@ -209,7 +209,7 @@ def _entry(record: Mapping[str, object]) -> _Entry:
     return _Entry(
         record,
         lifted,
-        heading=title if number in title else f"{number} {title}".strip(),
+        heading=title if _begins_with(title, number) else f"{number} {title}".strip(),
         has_title=bool(title),
         has_text=any(value.kind in {"text", "page"} and value.label in lifted for value in values),
         values=values,
@@ -254,6 +254,11 @@ def _title(value: object) -> str:
 def _number(value: object) -> str:
     text = str(value).strip() if isinstance(value, str | int) else ""
     return text if len(text) <= _LONGEST_KEY and any(map(str.isdecimal, text)) else ""
+
+
+def _begins_with(title: str, number: str) -> bool:
+    """Whether a title begins with the key: "[ABC-1] Login fails" does; "Fix 10 bugs" has no key 1 in it."""
+    return bool(re.match(rf"\W*{re.escape(number)}(?![.,-]*\w)", title)) if number else True
 
 
 def values_of(record: Mapping[str, object]) -> Iterator[Value]:

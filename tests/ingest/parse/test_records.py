@@ -153,6 +153,24 @@ def test_the_title_may_be_one_level_deeper_and_begin_with_the_key() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("number", "title", "heading"),
+    [
+        (1, "Fix 10 bugs", "1 Fix 10 bugs"),
+        (5, "Python 3.5 fails", "5 Python 3.5 fails"),
+        (404, "Uploads return 404", "404 Uploads return 404"),
+        (1, "1.10 Scope", "1 1.10 Scope"),
+        (12, "#12: Login fails", "#12: Login fails"),
+        (12, "12. Login fails", "12. Login fails"),
+    ],
+)
+def test_a_key_is_in_the_heading_also_if_its_figures_are_in_the_title(
+    number: int, title: str, heading: str
+) -> None:
+    rows = [{"id": number, "title": title, "text": 2 * LONG}, {"id": 7, "title": "Other"}]
+    assert titles_of(parse(json.dumps(rows).encode(), "a.json"))[0] == heading
+
+
 def test_a_text_that_jira_stores_as_a_tree_is_read_as_its_words() -> None:
     words = [{"type": "text", "text": "Raise "}, {"type": "text", "text": "TTL", "marks": [{"type": "code"}]}]
     inner = [{"type": "mention", "attrs": {"id": "7", "text": "@Ann"}}, {"type": "hardBreak"}, *words]
