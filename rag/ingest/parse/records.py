@@ -51,7 +51,9 @@ _NAMES = (
 _OF_PAIRS = ("name", "key", "id", "label", "field")
 _WORDS = re.compile(r"\s|[^\x00-\x7f]")  # not in addresses and digests; some scripts have no spaces
 _FOR_PROGRAMS = frozenset({"self", "id", "nodeid", "accountid", "gravatarid"})
-_OF_API = re.compile(r"https?://(?:api\.|[^/\s]+/(?:api|rest)/|\S*(?:avatar|icon))")
+_OF_API = re.compile(
+    r"https?://(?:api\.|[^/\s]+/(?:api|rest)/|\S*(?:avatar|(?<![a-z])(?:fav)?icons?(?![a-z])))"
+)
 """Keys and addresses of such a thing that tell a reader nothing."""
 
 
@@ -311,7 +313,8 @@ def _name_key(mapping: Mapping[str, object]) -> str | None:
 
 
 def _is_for_programs(key: str, value: object) -> bool:
-    return _plain(key) in _FOR_PROGRAMS or (isinstance(value, str) and bool(_OF_API.match(value)))
+    is_address = isinstance(value, str) and bool(_OF_API.match(value)) and not _WORDS.search(value)
+    return _plain(key) in _FOR_PROGRAMS or is_address
 
 
 def _values_of_list(items: Sequence[object], label: str) -> Iterator[Value]:

@@ -215,7 +215,8 @@ def test_of_a_thing_with_a_name_only_what_programs_know_it_by_is_left_out(shape:
         "active": True,
     }
     paper = {"title": "Tides", "pubmed_id": "28424663", "url": "https://a.test/p", "icons": "sun"}
-    paper |= {"self": "https://a.test/rest/api/2/p"}
+    paper |= {"self": "https://a.test/rest/api/2/p", "icon": "https://a.test/images/icons/bug.png"}
+    paper |= {"see": "https://a.test/lexicon", "note": "https://api.a.test/v2 returns 500"}
     assert shape(json.dumps({"user": user, "paper": paper}), "a.jsonl") == [
         (
             "table",
@@ -224,7 +225,9 @@ user active: true
 paper: Tides
 paper pubmed_id: 28424663
 paper url: https://a.test/p
-paper icons: sun""",
+paper icons: sun
+paper see: https://a.test/lexicon
+paper note: https://api.a.test/v2 returns 500""",
         )
     ]
 
