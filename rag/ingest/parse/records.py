@@ -119,7 +119,7 @@ def record_facts(values: Sequence[object]) -> tuple[str, dict[str, str]]:
     """The title of a single record, and its `url` as metadata; empty for several records."""
     record = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
     title, url = (value if isinstance(value := record.get(key), str) else "" for key in ("title", "url"))
-    return title, {"url": clean(url)} if url else {}
+    return title.removeprefix(DECIMAL), {"url": clean(url)} if url else {}
 
 
 def reads_as_sections(records: Iterable[Mapping[str, object]]) -> bool:
@@ -254,7 +254,7 @@ def _title(value: object) -> str:
 
 
 def _number(value: object) -> str:
-    text = str(value).strip() if isinstance(value, str | int) else ""
+    text = str(value).strip().removeprefix(DECIMAL) if isinstance(value, str | int) else ""
     return text if len(text) <= _LONGEST_KEY and any(map(str.isdecimal, text)) else ""
 
 
@@ -322,7 +322,7 @@ def _values_of_list(items: Sequence[object], label: str) -> Iterator[Value]:
     pairs = [item for item in items if _is_pair(item)]
     if pairs and len(pairs) == len(items):
         for name, value in map(dict.values, pairs):
-            yield from _values(value, f"{label} {name}")
+            yield from _values(value, f"{label} {str(name).removeprefix(DECIMAL)}")
         return
     entries = [values for item in items if (values := [*_values(item)])]
     if entries and all(map(_is_short, entries)):

@@ -171,6 +171,16 @@ def test_a_key_is_in_the_heading_also_if_its_figures_are_in_the_title(
     assert titles_of(parse(json.dumps(rows).encode(), "a.json"))[0] == heading
 
 
+def test_decimals_that_number_records_are_as_they_are_spelled() -> None:
+    fields = [{"id": 2.5, "value": "red"}]
+    row = {"title": "Scope", "text": 2 * LONG, "fields": fields}
+    content = json.dumps({"title": 1.25, "rows": [row | {"number": 1.5}, row | {"number": 1.25}]})
+    document = parse(content.replace("1.5", "1.50").encode(), "a.json")
+    assert titles_of(document) == ["1.50 Scope", "1.25 Scope"]
+    assert records.DECIMAL not in document.text + document.title
+    assert "fields 2.5: red" in document.text
+
+
 def test_a_text_that_jira_stores_as_a_tree_is_read_as_its_words() -> None:
     words = [{"type": "text", "text": "Raise "}, {"type": "text", "text": "TTL", "marks": [{"type": "code"}]}]
     inner = [{"type": "mention", "attrs": {"id": "7", "text": "@Ann"}}, {"type": "hardBreak"}, *words]
