@@ -229,8 +229,17 @@ def _lifted(record: Mapping[str, object]) -> Mapping[str, object]:
         for key, inner in inner_records:
             if 2 * len(inner) >= len(record) and _named(inner, _TITLES, _title)[1]:
                 others = {name: value for name, value in record.items() if name != key}
-                return {**others, **inner, **others}
+                return {**others, **dict(_beside(others, inner, key))}
     return record
+
+
+def _beside(
+    others: Mapping[str, object], inner: Mapping[str, object], label: str
+) -> Iterator[tuple[str, object]]:
+    """The values of an inner record, behind its label where the outer one has another value of that name."""
+    for name, value in inner.items():
+        is_taken = others.get(name) not in (None, "", value)
+        yield f"{label} {name}" if is_taken else name, value
 
 
 def _named(

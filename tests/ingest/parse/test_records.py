@@ -181,6 +181,13 @@ def test_decimals_that_number_records_are_as_they_are_spelled() -> None:
     assert "fields 2.5: red" in document.text
 
 
+def test_a_value_one_level_deeper_stays_beside_one_of_its_name() -> None:
+    inner = {"title": "A", "body": 2 * LONG, "type": "news", "id": "7", "state": "open"}
+    rows = [{"id": "7", "type": "articles", "state": None, "attributes": inner}, {"id": "8", "title": "B"}]
+    first = parse(json.dumps(rows).encode(), "a.json").text.partition("\n\nbody")[0]
+    assert first == "## 7 A\n\ntype: articles\nstate: open\nattributes type: news"
+
+
 def test_a_text_that_jira_stores_as_a_tree_is_read_as_its_words() -> None:
     words = [{"type": "text", "text": "Raise "}, {"type": "text", "text": "TTL", "marks": [{"type": "code"}]}]
     inner = [{"type": "mention", "attrs": {"id": "7", "text": "@Ann"}}, {"type": "hardBreak"}, *words]
