@@ -289,7 +289,7 @@ _TEXT_BELOW = re.compile(r"[ \t]+[|>]")
 _BORDER = re.compile(r"---(?:\s|$)")
 _LONG = 40  # lines of a section whose own keys are sections, too: about a passage
 _MOST_LEVELS = 4
-_TABLE = re.compile(r"\[{1,2}\s*(?P<name>[^\[\]\n]{1,120}?)\s*\]{1,2}\s*(?:[#;].*)?$")
+_TABLE = re.compile(r"\[{1,2}[ \t]*+(?P<name>[^\[\]\n]{1,120})\]{1,2}\s*(?:[#;].*)?$")
 _QUOTED = re.compile(r'"(?:[^"\\\n]|(?s:\\.))*+"?')  # where \u is an escape
 _SHORT = re.compile(r"(?<!\\)((?:\\\\)*+)\\x([0-9a-fA-F]{2})")  # as PyYAML writes letters below U+0100
 _TITLE = re.compile(
@@ -391,7 +391,7 @@ def _keys_if_long(lines: Sequence[str], span: range, level: int) -> Iterator[tup
 def _tables(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     for number, line in enumerate(lines):
         if match := _TABLE.match(line):
-            yield number, 1 + match["name"].count("."), match["name"]
+            yield number, 1 + match["name"].count("."), match["name"].rstrip()
 
 
 def _parts(marks: list[tuple[int, int, str]], lines: int) -> Iterator[Lines]:

@@ -243,3 +243,9 @@ def test_each_turn_of_a_named_speaker_is_a_line() -> None:
 def test_without_a_time_there_are_no_subtitles() -> None:
     with pytest.raises(ParseError, match="no subtitles"):
         parse(b"WEBVTT\n\nThe clock ticks.", "a.vtt")
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_spaces_in_the_name_of_a_table_cost_no_more_than_their_length() -> None:
+    content = f"[ a.b ]  # note\nx = 1\n[{' ' * 40_000}c\n"
+    assert headings_of(parse(content.encode(), "a.toml")) == [(2, "a.b")]
