@@ -320,7 +320,9 @@ def _document(data: bytes, path: PurePath, suffix: str) -> Document:
     name = str(path) if suffix in json_and_csv.JSON_SUFFIXES else path.name
     document = decoded.annotated(_TEXT[suffix](text, name), left_out)
     is_verbatim = document.mime_type in _IN_LINES and document.text == decoded.text
-    return dataclasses.replace(document, has_lines=is_verbatim)
+    # Editors don't count the ends of lines that Unicode adds, which become line feeds later.
+    has_lines = is_verbatim and with_line_ends(text).count("\n") == text.count("\n")
+    return dataclasses.replace(document, has_lines=has_lines)
 
 
 _IN_LINES = frozenset({"text/plain", "application/yaml", "application/json"})

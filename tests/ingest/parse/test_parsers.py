@@ -322,6 +322,19 @@ def test_nothing_is_hidden_in_any_format_and_lines_end_as_they_are_seen_to(
     assert all(document.text[block.start : block.end].strip() for block in document.blocks)
 
 
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("a\nb\u2028c é\nd", "a.txt"),
+        ('{\n"k": "b\u2029c",\n"l": 1}', "a.json"),
+        ("k: a\x85b\nl: 1", "a.yaml"),
+    ],
+)
+def test_lines_are_those_of_the_file_only_if_editors_count_them_so(content: str, name: str) -> None:
+    assert not parse(content.encode(), name).has_lines
+    assert parse(content.translate(dict.fromkeys(map(ord, "\u2028\u2029\x85"), " ")).encode(), name).has_lines
+
+
 def test_a_page_hides_nothing_in_its_url() -> None:
     page = "<link rel=canonical href='https://a.example/&#x200b;b{}'><p>A"
     assert parse(page.format(HIDDEN).encode(), "a.html").url == "https://a.example/b"
