@@ -26,6 +26,7 @@ MOST_PARTS = 100_000  # blocks of sections: outlines are read whole, and so is t
 _QUOTED_DECIMAL = re.compile(rf'"{DECIMAL}([-+.\deE]*)"')
 _MARKUP = re.compile(r"</(?:p|div|h[1-6]|ul|ol|td|span|b|i|em|strong|sub|sup)>|<br ?/?>", re.IGNORECASE)
 """A sign of HTML in a value, as programs for notes write it."""
+_CODE = re.compile(r"`[^`\n]+`")  # of Markdown
 _DEEPEST = 6  # levels of headings
 _LONGEST_TITLE = 200  # characters
 _LONGEST_KEY = 20  # longer ones are for programs
@@ -377,9 +378,15 @@ def _text(value: object) -> tuple[str, bool]:
     match value:
         case None:
             return "", False
-        case str() if _MARKUP.search(value):
+        case str() if _is_page(value):
             return html_page.content_of(html_page.as_opened(value)[0]), True
         case str():
             return clean(value.removeprefix(DECIMAL)).strip(), False
         case _:
             return clean(_QUOTED_DECIMAL.sub(r"\1", json.dumps(value, ensure_ascii=False))), False
+
+
+def _is_page(text: str) -> bool:
+    """Whether a text is HTML, not Markdown with a few tags: that has code, which HTML would take apart."""
+    has_code = "```" in text and not text.lstrip().startswith("<")
+    return not has_code and bool(_MARKUP.search(_CODE.sub("", text)))

@@ -211,6 +211,18 @@ def test_headings_of_a_page_are_sections_below_their_article_and_signs_in_a_text
     assert texts_of(document)[-3:] == ["body:", "# no", "```sh\n# heading\n```"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "H<sub>2</sub>O:\n\n| a<br>b |\n\n```python\ndef f():\n    return '<b>'\n```",
+        f"The template closes `</div>` twice.\n\n{LONG}",
+    ],
+)
+def test_code_in_a_text_with_a_few_tags_stays_as_it_is(text: str) -> None:
+    rows = [{"number": 1, "title": "Tags", "body": text}, {"number": 2, "title": "B"}]
+    assert text in parse(json.dumps(rows).encode(), "a.json").text
+
+
 def test_short_items_share_a_line_and_longer_ones_are_numbered(shape: Shape) -> None:
     record = {
         "labels": [{"id": 1, "url": "https://api.a.test/1", "name": "bug", "color": "red"}, {"name": "cli"}],
