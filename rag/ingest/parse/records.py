@@ -297,14 +297,25 @@ def _values(value: object, label: str = "") -> Iterator[Value]:
 def _rich_text(node: object) -> str:
     """The words of a text as Jira and editors like its own store it, a line for each paragraph."""
     match node:
+        case {"text": str(text), "marks": list(marks)}:
+            return _with_address(text, marks)
         case {"text": str(text)} | {"attrs": {"text": str(text)}} | {"attrs": {"url": str(text)}}:
             return text
-        case {"type": kind, "content": list(inner)}:
+        case {"type": str(kind), "content": list(inner)}:
             gap = "" if kind in {"paragraph", "heading", "codeBlock"} else "\n"
             return gap.join(filter(None, map(_rich_text, inner)))
         case {"type": "hardBreak"}:
             return "\n"
     return ""
+
+
+def _with_address(text: str, marks: Sequence[object]) -> str:
+    """The words of a link with its address behind them; other words as they are."""
+    for mark in marks:
+        match mark:
+            case {"type": "link", "attrs": {"href": str(address)}} if address and address not in text:
+                return f"{text} ({address})"
+    return text
 
 
 def _values_of_mapping(mapping: Mapping[str, object], label: str) -> Iterator[Value]:

@@ -200,6 +200,15 @@ def test_a_text_that_jira_stores_as_a_tree_is_read_as_its_words() -> None:
     ]
 
 
+def test_a_link_in_such_a_tree_keeps_its_address_and_an_odd_tree_is_read_as_well() -> None:
+    link = {"type": "link", "attrs": {"href": "https://a.test/login"}}
+    words = [{"text": "See "}, {"text": "the guide", "marks": [{"type": "strong"}, link]}]
+    words += [{"text": "."}, {"type": ["odd"], "content": [{"text": "unread"}]}]
+    tree = {"type": "doc", "content": [{"type": "paragraph", "content": words}]}
+    text = parse(json.dumps({"note": tree}).encode(), "a.jsonl").text
+    assert text == "note: See the guide (https://a.test/login)."
+
+
 def test_headings_of_a_page_are_sections_below_their_article_and_signs_in_a_text_are_none() -> None:
     page = "<h2>Limits</h2><p>60</p><h2>Above</h2><p>You get 429.</p>"
     articles = [
