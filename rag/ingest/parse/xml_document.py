@@ -342,12 +342,20 @@ def _entry(entry: Element) -> Iterator[Piece]:
 
 def _head(entry: Element) -> Iterator[Part]:
     values = {name_of(child): words(child) for child in reversed(entry)}
-    title = values.get("title", "") or values.get("id", "") or values.get("guid", "")
+    title = next(filter(None, map(_entry_title, named(entry, {"title"}))), "")
+    title = title or values.get("id", "") or values.get("guid", "")
     attributes = [inner for child in named(entry, {"note-attributes"}) for inner in child]
     people = map(words, named([*entry, *attributes], {"creator", "author"}))
     tags = [f"#{words(tag)}" for tag in named(entry, {"tag"})]
     source = next(map(words, named(attributes, {"source-url"})), "")
-    return entry_head(title, _day(entry), [*people, *tags], _feed_address(entry) or source)
+    names = dict.fromkeys((*people, *tags))  # podcasts state their author twice
+    return entry_head(title, _day(entry), names, _feed_address(entry) or source)
+
+
+def _entry_title(title: Element) -> str:
+    """The title of an entry, which Atom may call HTML: "A &amp; B" in it is "A & B"."""
+    text = words(title)
+    return one_line(html_page.content_of(text)) if attribute(title, "type") == "html" else text
 
 
 def _day(entry: Element) -> datetime | None:

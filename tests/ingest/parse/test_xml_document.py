@@ -285,6 +285,18 @@ def test_maps_are_their_places_without_the_points_of_lines(name: str, content: s
     assert parse(b"<o><style>1</style></o>", "a.xml").text == "style: 1"
 
 
+def test_a_title_of_atom_may_be_html_and_an_author_is_named_once() -> None:
+    entries = """<entry><title type="html">Tom &amp;amp; Ann&amp;#8217;s</title>
+<content>x</content></entry><entry><title>&amp;amp; is an ampersand</title><content>y</content></entry>"""
+    assert headings_of(parse(f"<feed>{entries}</feed>".encode(), "a.atom")) == [
+        (2, "Tom & Ann’s"),
+        (2, "&amp; is an ampersand"),
+    ]
+    podcast = """<rss xmlns:itunes="i"><channel><item><title>Ep 1</title><author>Ann</author>
+<itunes:author>Ann</itunes:author><description>Hello</description></item></channel></rss>"""
+    assert texts_of(parse(podcast.encode(), "a.rss")) == ["## Ep 1", "Ann", "Hello"]
+
+
 def test_pages_of_a_wiki_are_sections_with_their_lines() -> None:
     about = "<ns>0</ns><id>12</id><revision><id>9</id><comment>edit</comment>"
     text = "Intro.\n\n== Head ==\n* one\n* two\n=== In === \n{|\n|-\n| 1 || 2\n|}\n"
