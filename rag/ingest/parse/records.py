@@ -258,7 +258,9 @@ def _plain(key: str) -> str:
 
 
 def _title(value: object) -> str:
-    name = value[key] if isinstance(value, dict) and (key := _name_key(value)) is not None else value
+    name = value
+    if isinstance(value, dict) and (key := _name_key(value)) is not None:
+        name = html_page.content_of(str(value[key])) if _plain(key) == "rendered" else value[key]
     line = one_line(clean(name.removeprefix(DECIMAL))) if isinstance(name, str) else ""
     return line if len(line) <= _LONGEST_TITLE else ""
 

@@ -188,6 +188,14 @@ def test_a_value_one_level_deeper_stays_beside_one_of_its_name() -> None:
     assert first == "## 7 A\n\ntype: articles\nstate: open\nattributes type: news"
 
 
+def test_a_title_that_is_rendered_is_html() -> None:
+    rows = [
+        {"title": {"rendered": "Tom &#038; Ann&#8217;s <em>shop</em>"}, "content": 2 * LONG},
+        {"title": "B"},
+    ]
+    assert titles_of(parse(json.dumps(rows).encode(), "a.json")) == ["Tom & Ann’s *shop*", "B"]
+
+
 def test_a_text_that_jira_stores_as_a_tree_is_read_as_its_words() -> None:
     words = [{"type": "text", "text": "Raise "}, {"type": "text", "text": "TTL", "marks": [{"type": "code"}]}]
     inner = [{"type": "mention", "attrs": {"id": "7", "text": "@Ann"}}, {"type": "hardBreak"}, *words]
