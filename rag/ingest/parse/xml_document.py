@@ -291,7 +291,7 @@ _INDENT = "  "
 def feed_document(root: Element, name: str) -> Document:
     """The document of a feed: for each entry its date, author, address and text."""
     channel = next(named(root, {"channel"}), root)
-    entries = [*named(root.iter(), _ENTRIES)]
+    entries = [*_outermost_entries(root)]
     text, blocks = joined(piece for entry in entries for piece in _entry(entry))
     about = {name_of(child): words(child) for child in reversed(channel) if name_of(child) not in _ENTRIES}
     attached = sum(len([*named(entry, {"resource"})]) for entry in entries)
@@ -308,6 +308,15 @@ def feed_document(root: Element, name: str) -> Document:
         ),
         remarks=tuple(omission_remarks(attached, "attachment")),
     )
+
+
+def _outermost_entries(element: Element) -> Iterator[Element]:
+    """The entries of a feed without those inside an entry, which are values of it."""
+    for child in element:
+        if name_of(child) in _ENTRIES:
+            yield child
+        else:
+            yield from _outermost_entries(child)
 
 
 def composed_entries(entries: Iterable[tuple[Iterable[Part], str]]) -> Piece:

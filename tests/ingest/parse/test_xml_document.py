@@ -285,6 +285,14 @@ def test_maps_are_their_places_without_the_points_of_lines(name: str, content: s
     assert parse(b"<o><style>1</style></o>", "a.xml").text == "style: 1"
 
 
+def test_an_entry_in_an_entry_is_read_once() -> None:
+    content = "<rss><channel><item><title>A</title><note>Mind the gap</note></item></channel></rss>"
+    assert texts_of(parse(content.encode(), "a.rss")) == ["## A", "note: Mind the gap"]
+    inner = f"<title>A</title><content>{'word ' * 2_000}</content>"
+    nested = f"<feed>{150 * '<entry>'}{inner}{150 * '</entry>'}</feed>"
+    assert len(parse(nested.encode(), "a.atom").text) < 2 * len(nested)
+
+
 def test_a_title_of_atom_may_be_html_and_an_author_is_named_once() -> None:
     entries = """<entry><title type="html">Tom &amp;amp; Ann&amp;#8217;s</title>
 <content>x</content></entry><entry><title>&amp;amp; is an ampersand</title><content>y</content></entry>"""
