@@ -289,6 +289,8 @@ _TEXT_BELOW = re.compile(r"[ \t]+[|>]")
 _BORDER = re.compile(r"---(?:\s|$)")
 _LONG = 40  # lines of a section whose own keys are sections, too: about a passage
 _MOST_LEVELS = 4
+_COMMENT = re.compile(r"[ \t]*[#;]")
+_LONGEST_COMMENT = 10  # lines; longer ones are mostly settings that are switched off
 _TABLE = re.compile(r"\[{1,2}[ \t]*+(?P<name>[^\[\]\n]{1,120})\]{1,2}\s*(?:[#;].*)?$")
 _QUOTED = re.compile(r'"(?:[^"\\\n]|(?s:\\.))*+"?')  # where \u is an escape
 _SHORT = re.compile(r"(?<!\\)((?:\\\\)*+)\\x([0-9a-fA-F]{2})")  # as PyYAML writes letters below U+0100
@@ -329,7 +331,9 @@ def json_blocks(text: str) -> tuple[Block, ...]:
 
 
 def _blocks(text: str, headings: list[tuple[int, int, str]]) -> tuple[Block, ...]:
-    return tuple(line_blocks(text, _parts(headings, text.count("\n") + 1)) if headings else code_blocks(text))
+    if not headings:
+        return tuple(code_blocks(text))
+    return tuple(line_blocks(text, _parts(headings, text.split("\n"))))
 
 
 def _keys(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
@@ -394,10 +398,20 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
             yield number, 1 + match["name"].count("."), match["name"].rstrip()
 
 
-def _parts(marks: list[tuple[int, int, str]], lines: int) -> Iterator[Lines]:
-    if marks[0][0]:
-        yield Lines("code", 0, marks[0][0])
-    for (first, level, title), (last, _, _) in pairwise([*marks, (lines, 0, "")]):
-        yield Lines("heading", first, first + 1, level, title)
-        if last > first + 1:
-            yield Lines("code", first + 1, last)
+def _parts(marks: list[tuple[int, int, str]], lines: Sequence[str]) -> Iterator[Lines]:
+    """The blocks of settings with these headings, to which comments right above them belong."""
+    begins = [_comment_above(lines, mark[0]) for mark in marks]
+    if begins[0]:
+        yield Lines("code", 0, begins[0])
+    for (at, level, title), begin, end in zip(marks, begins, [*begins[1:], len(lines)], strict=True):
+        yield Lines("heading", begin, at + 1, level, title)
+        if end > at + 1:
+            yield Lines("code", at + 1, end)
+
+
+def _comment_above(lines: Sequence[str], number: int) -> int:
+    """The first line of the comment that ends right above a line, or that line if it is too long for one."""
+    begin = number
+    while begin and number - begin <= _LONGEST_COMMENT and _COMMENT.match(lines[begin - 1]):
+        begin -= 1
+    return begin if number - begin <= _LONGEST_COMMENT else number

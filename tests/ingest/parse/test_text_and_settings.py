@@ -245,6 +245,26 @@ def test_without_a_time_there_are_no_subtitles() -> None:
         parse(b"WEBVTT\n\nThe clock ticks.", "a.vtt")
 
 
+@pytest.mark.parametrize("key", ["{}:\n  a: 1", "[{}]\na = 1"])
+def test_a_comment_belongs_to_the_key_below_it(key: str, shape: Shape) -> None:
+    image, ingress = key.format("image"), key.format("ingress")
+    name = "values.yaml" if image.endswith("a: 1") else "values.toml"
+    head, value = ingress.split("\n")
+    off = "# off\n" * 11
+    content = (
+        f"# All values\n\n# The image to run\n{image}\n\n# Who may\n# come in\n{ingress}\n{off}{ingress}\n"
+    )
+    assert shape(content, name) == [
+        ("code", "# All values"),
+        ("heading", f"# The image to run\n{image.split(chr(10))[0]}"),
+        ("code", value.strip()),
+        ("heading", f"# Who may\n# come in\n{head}"),
+        ("code", f"{value.strip()}\n{off}".strip()),
+        ("heading", head),
+        ("code", value.strip()),
+    ]
+
+
 @pytest.mark.usefixtures("in_linear_time")
 def test_spaces_in_the_name_of_a_table_cost_no_more_than_their_length() -> None:
     content = f"[ a.b ]  # note\nx = 1\n[{' ' * 40_000}c\n"
