@@ -289,7 +289,6 @@ _TEXT_BELOW = re.compile(r"[ \t]+[|>]")
 _BORDER = re.compile(r"---(?:\s|$)")
 _LONG = 40  # lines of a section whose own keys are sections, too: about a passage
 _MOST_LEVELS = 4
-_COMMENT = re.compile(r"[ \t]*[#;]")
 _LONGEST_COMMENT = 10  # lines; longer ones are mostly settings that are switched off
 _TABLE = re.compile(r"\[{1,2}[ \t]*+(?P<name>[^\[\]\n]{1,120})\]{1,2}\s*(?:[#;].*)?$")
 _QUOTED = re.compile(r'"(?:[^"\\\n]|(?s:\\.))*+"?')  # where \u is an escape
@@ -411,7 +410,10 @@ def _parts(marks: list[tuple[int, int, str]], lines: Sequence[str]) -> Iterator[
 
 def _comment_above(lines: Sequence[str], number: int) -> int:
     """The first line of the comment that ends right above a line, or that line if it is too long for one."""
-    begin = number
-    while begin and number - begin <= _LONGEST_COMMENT and _COMMENT.match(lines[begin - 1]):
+    line, begin = lines[number], number
+    comments = (
+        () if _BORDER.match(line) else tuple(line[: len(line) - len(line.lstrip())] + sign for sign in "#;")
+    )
+    while begin and number - begin <= _LONGEST_COMMENT and lines[begin - 1].startswith(comments):
         begin -= 1
     return begin if number - begin <= _LONGEST_COMMENT else number

@@ -265,6 +265,17 @@ def test_a_comment_belongs_to_the_key_below_it(key: str, shape: Shape) -> None:
     ]
 
 
+def test_a_comment_at_the_end_of_a_text_or_document_stays_there(shape: Shape) -> None:
+    assert shape("run: |\n  make\n  # done\nenv:\n  a: 1\n# end\n---\nb: 1\n", "a.yaml") == [
+        ("heading", "run: |"),
+        ("code", "make\n  # done"),
+        ("heading", "env:"),
+        ("code", "a: 1\n# end"),
+        ("heading", "---"),
+        ("code", "b: 1"),
+    ]
+
+
 @pytest.mark.usefixtures("in_linear_time")
 def test_spaces_in_the_name_of_a_table_cost_no_more_than_their_length() -> None:
     content = f"[ a.b ]  # note\nx = 1\n[{' ' * 40_000}c\n"
