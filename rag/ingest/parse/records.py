@@ -209,14 +209,18 @@ def _entry(record: Mapping[str, object]) -> _Entry:
     title_key, title = _named(lifted, _TITLES, _title)
     key, number = _named(lifted, _KEYS, _number)
     values = [*values_of(lifted)]
+    in_heading = {name.strip() for name in (title_key, key) if name}
     return _Entry(
         record,
         lifted,
         heading=title if _begins_with(title, number) else f"{number} {title}".strip(),
         has_title=bool(title),
-        has_text=any(value.kind in {"text", "page"} and value.label in lifted for value in values),
+        has_text=any(
+            value.kind in {"text", "page"} and value.label in lifted and value.label not in in_heading
+            for value in values
+        ),
         values=values,
-        in_heading={name.strip() for name in (title_key, key) if name},
+        in_heading=in_heading,
     )
 
 

@@ -141,6 +141,11 @@ def test_rows_without_titles_of_their_own_or_texts_stay_a_table(rows: list[dict[
         assert {block.kind for block in parse(content.encode(), name).blocks} == {"table"}
 
 
+def test_a_long_title_is_no_text_besides() -> None:
+    rows = [{"Date": f"0{day}/03/2024", "Title": f"{day} {LONG} {LONG[:60]}", "Amount": 5} for day in (1, 2)]
+    assert titles_of(parse(json.dumps(rows).encode(), "a.json")) == []
+
+
 def test_the_title_may_be_one_level_deeper_and_begin_with_the_key() -> None:
     fields = {"summary": "[A-1] Disk full", "status": {"name": "Done", "id": "3"}, "description": "a\nb\nc"}
     fields |= {"assignee": {"self": "https://a.test/rest/api/2/user", "displayName": "Ann", "active": True}}
