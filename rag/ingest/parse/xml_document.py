@@ -99,6 +99,8 @@ def parse(text: str, name: str) -> Document:
     if kind == "xml":
         _join_styles(root)
     lines = _take_lines(root) if kind in _MAPS else 0
+    if kind == "kml":
+        _open_balloons(root)
     is_text = kind in _TEXTS or (kind not in _RECORDS and looks_like_text(root))
     # References are filled in before the text is composed, which has their words then.
     elsewhere = fill_references(root) if is_text else []
@@ -157,6 +159,13 @@ def _take_lines(root: Element) -> int:
     for element in [*root.iter()]:
         element[:] = [child for child in element if name_of(child) not in _LINES | _COLORS]
     return count
+
+
+def _open_balloons(root: Element) -> None:
+    """Make the HTML that a map shows in a balloon at each place the words that people read there."""
+    for element in named(root.iter(), {"description"}):
+        if not len(element) and "<" in (element.text or ""):
+            element.text = html_page.content_of(element.text or "")
 
 
 def _records(element: Element) -> Iterator[Part]:

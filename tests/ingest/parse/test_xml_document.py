@@ -285,6 +285,12 @@ def test_maps_are_their_places_without_the_points_of_lines(name: str, content: s
     assert parse(b"<o><style>1</style></o>", "a.xml").text == "style: 1"
 
 
+def test_what_a_map_says_of_a_place_is_html() -> None:
+    pin = "<Pin><name>Hut</name><description><![CDATA[<b>Open</b> 9&ndash;5<br>Mondays]]></description></Pin>"
+    text = parse(f"<kml xmlns='x'>{pin}</kml>".encode(), "a.kml").text
+    assert text == "Pin name: Hut\nPin description: **Open** 9–5  \nMondays"
+
+
 def test_an_entry_in_an_entry_is_read_once() -> None:
     content = "<rss><channel><item><title>A</title><note>Mind the gap</note></item></channel></rss>"
     assert texts_of(parse(content.encode(), "a.rss")) == ["## A", "note: Mind the gap"]
