@@ -11,6 +11,7 @@ strings: a Python dictionary would take ten times their memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import compress
@@ -305,25 +306,40 @@ def unknown_words(query: Sequence[Word], words: WordsInMemory, over: CountedRows
     def has(form: Sequence[str]) -> bool:
         return all(over.count_with(term, words) for term in form)
 
-    def is_known(word: Word) -> bool:
-        return _has_version(word.version, words, over) if word.version else any(map(has, word.forms))
+    asked = query[:MAX_TERMS]
+    versions = _known_versions({word.version for word in asked} - {""}, words, over)
+    return [
+        word.text
+        for word in asked
+        if not (word.version in versions if word.version else any(map(has, word.forms)))
+    ]
 
-    return [word.text for word in query[:MAX_TERMS] if not is_known(word)]
 
-
-def _has_version(version: str, words: WordsInMemory, over: CountedRows) -> bool:
-    """Whether a counted row has a version, a longer one, or a name with it: 2.14, 2.14.1, a-2.14.tgz."""
+def _known_versions(versions: AbstractSet[str], words: WordsInMemory, over: CountedRows) -> set[str]:
+    """The versions that a counted row has, or a longer one, or a name with it: 2.14, 2.14.1, a-2.14.tgz."""
 
     def is_counted(terms: pa.Array[Any]) -> bool:
         return any(over.count_with(term, words) for term in cast("list[str]", terms.to_pylist()))
 
-    if over.count_with(version, words):  # mostly; looking through all words takes longer
-        return True
-    begins = version if version[-1].isalpha() else f"{version}."
-    longer = words.words[words.place(begins) : words.place(begins + LAST)]
-    joined = version.replace(".", "")  # as in names: v2.14.1 is v2141
-    in_names = pc.match_substring_regex(words.words, f"[^0-9]{joined}|^{joined}[^0-9]")
-    return is_counted(longer) or is_counted(words.words.filter(in_names))
+    known = {version for version in versions if over.count_with(version, words)}
+    for version in versions - known:
+        begins = version if version[-1].isalpha() else f"{version}."
+        if is_counted(words.words[words.place(begins) : words.place(begins + LAST)]):
+            known.add(version)
+    if len(known) == len(versions):  # mostly
+        return known
+    joined = {version: version.replace(".", "") for version in versions - known}  # v2.14.1 is v2141 in names
+    # All words are looked through once, however many versions a query has.
+    near = words.words.filter(pc.match_substring_regex(words.words, _in_names("|".join(joined.values()))))
+    in_names = {
+        version: near.filter(pc.match_substring_regex(near, _in_names(digits)))
+        for version, digits in joined.items()
+    }
+    return known | {version for version, terms in in_names.items() if is_counted(terms)}
+
+
+def _in_names(digits: str) -> str:
+    return f"[^0-9](?:{digits})|^(?:{digits})[^0-9]"
 
 
 def rows_with(form: Sequence[str], words: WordsInMemory) -> npt.NDArray[np.int32]:
