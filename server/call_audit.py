@@ -96,12 +96,20 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "request": request.id if request else None,
-            "message": record.getMessage()[:MAX_MESSAGE_CHARS],
+            "message": _message(record)[:MAX_MESSAGE_CHARS],
         }
         line |= getattr(record, "fields", {})
         if record.exc_info and record.exc_info[1]:
             line |= _error_fields(record.exc_info[1])
         return json.dumps({key: value for key, value in line.items() if value is not None})
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message, without its values if they don't fit: a library's slip must not end what it logs about."""
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError, LookupError):
+        return str(record.msg)
 
 
 def _error_fields(error: BaseException) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import socket
 import threading
@@ -18,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rag.access.keys import Keys, keys_file, read_keys
 from rag.runtime import install_command
+from server import call_audit
 from tests.server.conftest import call, free_port, message
 
 if TYPE_CHECKING:
@@ -260,6 +262,19 @@ async def test_calls_over_sse_are_told_each_with_its_own_name(remote: Remote, wo
     assert [line["user"] for line in lines] == ["bob"] * 3
     assert {(line["key"], line["client"]) for line in lines} == {(key_id(world.bob), "127.0.0.1")}
     assert len({line["request"] for line in lines}) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "values"), [("%d", ("x",)), ("%s %s", ("x",)), ("%(a)s", ({},)), ("%", ("x",))]
+)
+def test_a_line_whose_values_dont_fit_is_logged_without_them_and_ends_no_call(
+    capfd: pytest.CaptureFixture[str], text: str, values: tuple[object, ...]
+) -> None:
+    handler = call_audit.HostHandler()
+    handler.setFormatter(call_audit.JsonLines())
+    handler.handle(logging.LogRecord("library", logging.WARNING, "a.py", 1, text, values, None))
+    (line,) = capfd.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == text
 
 
 def test_on_standard_input_calls_are_told_at_level_info(start: Start, clock_room: Path) -> None:
