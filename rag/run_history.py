@@ -37,7 +37,8 @@ class FailedFile(BaseModel):
 class IngestionRun(BaseModel):
     """A run: `counts` of files by outcome, `causes` of failures with counts, and the first `failed` files.
 
-    `held_since` is when the first of the runs in a row began that kept the sources of missing files.
+    `held` stands for the sources of missing files that it kept, as a digest, and `held_since` is when the
+    first of the runs in a row began that kept the same ones.
 
     Later versions may add fields.
     """
@@ -56,6 +57,7 @@ class IngestionRun(BaseModel):
     failed: tuple[FailedFile, ...] = ()
     notes: tuple[str, ...] = ()
     error: str = ""
+    held: str = ""
     held_since: AwareDatetime | None = None
 
 

@@ -22,7 +22,7 @@ from rag.admin.command_line import keep_overview
 from rag.admin.ingest_output import print_summary
 from rag.admin.orphaned_documents import note_folders, orphaned_by_command
 from rag.admin.progress_bar import shown_progress
-from rag.admin.runs_command import count_known_failures, held_since, keep_in_history
+from rag.admin.runs_command import count_known_failures, keep_in_history, last_run
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.terminal import arguments, echo
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, EmbedderSettings, model_name
@@ -167,8 +167,9 @@ async def _ingest_into(
         open_writer(settings.home, target, around=around) as writer,
     ):
         instructions = Instructions.of(settings, options.rights, removes=options.removes, moderator=moderator)
-        if options.is_tied and (since := held_since(settings.home, target)):
-            instructions = replace(instructions, held_for_long=datetime.now(UTC) - since >= LONG_HELD)
+        before = last_run(settings.home, target) if options.is_tied else None
+        if before and before.held_since and datetime.now(UTC) - before.held_since >= LONG_HELD:
+            instructions = replace(instructions, held_for_long=before.held)
         cluster = connection and await connection.cluster(model, embedder, writer.collection, options.rights)
         if executor := cluster or options.executor:
             instructions = replace(instructions, executor=executor)

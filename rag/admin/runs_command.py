@@ -104,7 +104,8 @@ def keep_in_history(
     id_: int | None = None
     tenant, entry = collection.tenant, HistoryEntry()
     with _kept_if_possible():
-        run = run.model_copy(update={"held_since": held_since(data, collection)})
+        if before := last_run(data, collection):
+            run = run.model_copy(update={"held": before.held, "held_since": before.held_since})
         id_ = _begin(data, tenant, run)
     try:
         yield entry
@@ -118,10 +119,14 @@ def keep_in_history(
                 end_run(data, tenant, id_, run)
 
 
-def held_since(data: Home, collection: Collection) -> datetime | None:
-    """Since when all runs of the collection have kept sources of missing files, if the last one has."""
+def last_run(data: Home, collection: Collection) -> IngestionRun | None:
+    """The last finished run of the collection.
+
+    Raises:
+        StoreError: the bucket can't be read.
+    """
     runs = last_runs(data, collection.tenant)
-    return next((run.held_since for run in runs if run.collection == collection.name), None)
+    return next((run for run in runs if run.collection == collection.name), None)
 
 
 def _begin(data: Home, tenant: str, run: IngestionRun) -> int:
@@ -157,6 +162,8 @@ def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
         for outcome in report.outcomes
         if outcome.outcome == "skipped"
     ]
+    held = report.held
+    since = (run.held == held and run.held_since) or run.began
     return run.model_copy(
         update={
             "ended": now(),
@@ -166,7 +173,8 @@ def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
             "causes": dict(Counter(failure.cause for failure in failures)),
             "failed": tuple(failures[:NAMED_FAILURES]),
             "notes": report.notes,
-            "held_since": (run.held_since or run.began) if report.counts["missing"] else None,
+            "held": held,
+            "held_since": since if held else None,
         }
     )
 

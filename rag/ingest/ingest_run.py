@@ -209,7 +209,8 @@ class Instructions:
 
     `chunking` comes from the settings; the collection's own has precedence. Without `max_tokens` there, the
     size of chunks is the usual one for the embedder. `removes` confirms the removal of sources although many
-    files are missing (`rag.ingest.known_sources`); so does `held_for_long`, but not from an empty folder.
+    files are missing (`rag.ingest.known_sources`). So does `held_for_long`, but only of the sources that it
+    stands for (`Report.held`), and not from an empty folder.
     `executor` prepares documents.
     """
 
@@ -219,7 +220,7 @@ class Instructions:
     removes: bool = False
     moderator: document_admission.Moderator | None = None
     executor: Executor = field(default_factory=LocalExecutor)
-    held_for_long: bool = False
+    held_for_long: str = ""
 
     @classmethod
     def of(

@@ -24,7 +24,7 @@ from anyio import to_thread
 from rag.corpus import AccessRecord, Document, FileState
 from rag.ingest.parse.chat_exports import channel_day
 from rag.ingest.parse.parsers import named_after
-from rag.ingest.report import Outcome, OutcomeKind
+from rag.ingest.report import Outcome, OutcomeKind, digest_of_ids
 from rag.ingest.source_files import (
     LocalFile,
     is_local,
@@ -251,19 +251,20 @@ async def remove_vanished(
     discovery: Discovery,
     *,
     confirmed: bool,
-    held_for_long: bool = False,
+    held_for_long: str = "",
 ) -> tuple[list[Outcome], list[str]]:
     """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted.
 
-    If earlier runs have `held_for_long` what is missing, only an empty folder counts as that.
+    Of the sources that earlier runs have `held_for_long` (`Report.held`), only those of an empty folder stay;
+    if others are missing, too, or some are back, all stay: the folder is just changing.
     Returns the outcomes of these sources, and a note for each folder that may be unmounted.
     """
     missing = await to_thread.run_sync(find_vanished, stored, discovery)
     # What an origin itself calls deleted isn't missing because of an unmounted share.
     guarded = [source for source in missing if source.uri.partition("#")[0] not in discovery.deleted]
-    unmounted = (
-        {} if confirmed else perhaps_unmounted(guarded, stored, discovery, held_for_long=held_for_long)
-    )
+    unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery)
+    if held_for_long and held_for_long == digest_of_ids({id_ for ids in unmounted.values() for id_ in ids}):
+        unmounted = perhaps_unmounted(guarded, stored, discovery, held_for_long=True)
     kept_ids = {id_ for ids in unmounted.values() for id_ in ids}
     if gone := [source for source in missing if source.id not in kept_ids]:
         await writer.remove([source.id for source in gone])

@@ -18,6 +18,7 @@ from rag.ingest.parse.document_parts import title_line
 from rag.ingest.parse.parsers import OF_EXTRA
 from rag.ingest.requested_access import covered_rules
 from rag.ingest.source_files import LocalFile, document_name, path_of
+from rag.originals import digest_of
 from rag.report import counted, names_briefly
 from rag.runtime import extra_needed, has_extra, install_command
 from rag.store.write.access_claim import Claim, Policy
@@ -155,6 +156,12 @@ class Bill:
         return None if self.unreported or not self.price else self.tokens * self.price / 1e6
 
 
+def digest_of_ids(ids: Iterable[str | None]) -> str:
+    """A digest that tells sets of sources apart; empty for none."""
+    listed = "\n".join(sorted(filter(None, ids)))
+    return digest_of(listed.encode()) if listed else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The outcomes of a run, in the order in which files were finished, and notes on the run as a whole.
@@ -177,6 +184,11 @@ class Report:
         """The number of files with each outcome, zeros included."""
         counted = Counter(outcome.outcome for outcome in self.outcomes)
         return {kind: counted[kind] for kind in get_args(OutcomeKind)}
+
+    @property
+    def held(self) -> str:
+        """Which sources of missing files were kept, as a digest; empty if none was."""
+        return digest_of_ids(outcome.source_id for outcome in self.outcomes if outcome.outcome == "missing")
 
     @property
     def languages(self) -> dict[str, int]:

@@ -430,6 +430,9 @@ def test_documents_that_stay_gone_leave_a_day_later_but_not_from_an_empty_folder
     assert outcomes("--tied") == {"missing"}
     (documents / "clock.md").write_text(clock)
     assert outcomes() == {"unchanged", "missing"}
+    assert outcomes("--tied") == {"unchanged", "missing"}  # one is back, so others may be on their way
+    a_day_passes()
+    assert outcomes() == {"unchanged", "missing"}
     assert outcomes("--tied") == {"unchanged", "removed"}
     assert outcomes("--tied") == {"unchanged"}
     for number in range(12):
@@ -438,6 +441,10 @@ def test_documents_that_stay_gone_leave_a_day_later_but_not_from_an_empty_folder
     for number in range(12):
         (documents / f"{number}.md").unlink()
     assert outcomes("--tied") == {"unchanged", "missing"}  # it is not the former day that counts
+    a_day_passes()
+    (documents / "clock.md").unlink()
+    (documents / "new.md").write_text("# New\n\nAnother text.\n")
+    assert outcomes("--tied") == {"added", "missing"}  # one more is gone, and not for a day
 
 
 @pytest.mark.anyio
