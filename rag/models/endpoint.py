@@ -326,7 +326,8 @@ def _status(error: CallError) -> int | None:
 def lacks_credit(error: CallError) -> bool:
     """Whether the endpoint refuses because the account has no credit: waiting doesn't help."""
     return _status(error) == PAYMENT_REQUIRED or (
-        isinstance(error, openai.APIStatusError) and "insufficient_quota" in {error.code, error.type}
+        isinstance(error, openai.APIStatusError)
+        and "insufficient_quota" in (error.code, error.type)  # lists, perhaps, so no set
     )
 
 

@@ -114,9 +114,8 @@ class VectorModel:
                 extra_body=(options.of_queries if kind == "query" else options.of_documents) or None,
             )
         except openai.RateLimitError as error:
-            if len(texts) > 1 and not lacks_credit(
-                error
-            ):  # smaller batches fit a limit of tokens better than the same one again
+            # Smaller batches fit a limit of tokens better than the same one again.
+            if len(texts) > 1 and not lacks_credit(error):
                 raise TooFastError(error.response.headers.get("Retry-After", "")) from error
             raise
         return reply.content  # the SDK's own parsing is many times slower

@@ -292,6 +292,7 @@ async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider
         (404, {"code": "model_not_found"}, "HTTP 404; it has no such model"),
         (404, {"message": 'model "tiny" not found, try pulling it first'}, "HTTP 404; it has no such model"),
         (404, {"message": "Not Found"}, "HTTP 404; check model and base_url"),
+        (404, {"code": ["no", "text"], "type": {}}, "HTTP 404; check model and base_url"),
         (200, {"message": QUOTED, "code": 502}, "returned an error instead of an answer"),
     ],
 )
