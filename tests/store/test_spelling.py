@@ -239,6 +239,28 @@ def test_a_version_is_unknown_if_no_row_has_it_whatever_rows_have_its_parts() ->
     assert unknown_words(query, words, without_first) == ["2.13.4"]
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("die Version 23.9.0", ["23.9.0"]),
+        ("was am 12.03.2024 beschlossen ist", []),  # the date of a document may answer this
+        ("was am 2024.03.12 beschlossen ist", []),
+        ("um 10.37 und am 9.12.", []),
+        ("Formular 4711", ["4711"]),
+    ],
+)
+async def test_a_version_that_no_row_has_is_told_but_no_day(query: str, told: list[str]) -> None:
+    words, over = _asked(*VERSIONS)
+    rows = MagicMock(words=words)
+    rows.__len__.return_value = len(VERSIONS)
+    reader = strict_reader.StrictReaderInMemory(
+        MagicMock(), rows, Readable(None, over, ("German",)), MagicMock()
+    )
+    spellings = await strict_reader.other_spellings(query, [reader])
+    assert [word for word, near in spellings.items() if not near] == told
+
+
 def test_all_words_are_looked_through_once_however_many_versions_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -40,8 +40,6 @@ from rag.store.read.spelling import (
 )
 from rag.store.read.word_analysis import (
     MAX_TERMS,
-    TIME_OR_DAY,
-    VERSION,
     Form,
     Word,
     query_languages,
@@ -264,10 +262,11 @@ async def other_spellings(
         word: [near for reader in readers for near in await reader.nearest_spellings(word)]
         for word in unknown
     }
+    versions = {word.text for word in query_words(text, readers[0].languages) if word.version}
     return {
         word: _best_spellings(near)
         for word, near in spellings.items()
-        if near or _NO_DATE.fullmatch(word) or (VERSION.fullmatch(word) and not TIME_OR_DAY.fullmatch(word))
+        if near or word in versions or _NO_DATE.fullmatch(word)
     }
 
 
