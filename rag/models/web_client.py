@@ -48,7 +48,10 @@ class Proxy:
 
     def __str__(self) -> str:
         """Without the password: "HTTP_PROXY (http://127.0.0.1:3128)"."""
-        return f"{self.variable} ({re.sub('//.*@', '//', self.url)})"
+        # A password may have "://" itself, or a line break.
+        scheme = re.match(r"[\w+.-]+(?=://)", self.url)
+        host = self.url.rpartition("://")[2].rpartition("@")[2]
+        return f"{self.variable} ({scheme[0] if scheme else 'http'}://{host})"
 
 
 def proxy_for(url: str) -> Proxy | None:

@@ -31,6 +31,8 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"https_proxy": "http://a", "ALL_PROXY": "http://b"}, "https://c.d/", "https_proxy (http://a)"),
         ({"https_proxy": "http://a", "ALL_PROXY": "http://b"}, "http://c.d/", "ALL_PROXY (http://b)"),
         ({"all_proxy": "socks5://ann:p@ss@b:1"}, "http://c.d/", "all_proxy (socks5://b:1)"),
+        ({"all_proxy": "ann:p://ss@b:1"}, "http://c.d/", "all_proxy (http://b:1)"),
+        ({"all_proxy": "http://ann:pass\n@b:1"}, "http://c.d/", "all_proxy (http://b:1)"),
     ],
 )
 def test_the_proxy_is_that_of_the_scheme_or_else_of_all_and_its_password_stays_secret(
