@@ -387,7 +387,9 @@ class PageSignIn:
                 answer = await self._client.request(method, address, data=form)
                 document = answer.json()
         except (httpx2.HTTPError, TimeoutError, ValueError) as error:
-            raise ProviderError(f"The issuer doesn't answer at {address}: {type(error).__name__}.") from error
+            # Other messages may quote the issuer.
+            why = error if isinstance(error, web_client.UnreachableError) else type(error).__name__
+            raise ProviderError(f"The issuer doesn't answer at {address}: {why}.") from error
         if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or not isinstance(document, dict):
             raise ProviderError(f"The issuer failed at {address} with status {answer.status_code}.")
         if "error" in document:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import anyio
 import httpx2
@@ -26,6 +27,7 @@ from rag.access.rule import CredentialBoundTo
 from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
 from rag.corpus import Binding, Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
+from server.http.auth import PageSignIn
 from server.http.clients import NOBODY, Caller
 from server.http.oauth import JwtVerifier, requested_scopes
 from tests.server.conftest import ENVELOPE, message
@@ -880,3 +882,21 @@ def test_a_client_for_pages_without_tokens_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"oauth\.page_client"):
         check_exposure(HttpSettings(), oauth)
     check_exposure(HttpSettings(), OAuthSettings())
+
+
+@pytest.mark.anyio
+async def test_the_log_says_which_variable_keeps_people_from_signing_in(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("https_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "ftp://ann:secret@proxy.corp")
+    settings = MagicMock()
+    settings.oauth.issuer, settings.http.public_url = "https://issuer.example", "https://desk.example"
+    (*_, page) = PageSignIn(MagicMock(), settings, MagicMock()).routes
+    request = MagicMock(path_params={"id": f"{16 * 'a'}/3"})
+    request.auth.scopes = ()
+    reply = await page.endpoint(request)
+    assert reply.status_code == 503
+    assert "HTTPS_PROXY (ftp://proxy.corp) is not the address of" in caplog.text
+    assert "HTTPS_PROXY" not in reply.body.decode()
