@@ -54,11 +54,11 @@ TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 REMOVED = {
     "chunking.headers": "collection set --chunking has headers=no",
     "chunking.rules": "collection set --chunking takes glob patterns",
-    "embedder.path": "embedder.model takes the folder",
+    "embedder.path": "model takes the folder",
     "limits.requests_per_minute_per_user": "a user may send a quarter of limits.requests_per_minute",
     "moderation.timeout_seconds": "a moderator has 30 seconds",
     "reranker.max_tokens": "the window is the model's own, and 512 tokens at most",
-    "reranker.path": "reranker.model takes the folder",
+    "reranker.path": "model takes the folder",
     "reranker.revision": "model pull --revision chooses it",
     "search.stages.timeout_seconds": "chat.timeout_seconds and reranker.timeout_seconds are for all stages",
     "server.idle_minutes": "a shared desk ends after 15 idle minutes",
@@ -300,6 +300,16 @@ def _check_consistent(settings: Settings, origin: str, text: str) -> None:
         raise ConfigurationError(f"{where}: {name_of(keys)}: {problem}")
 
 
+def _in_usual_table(path: tuple[str, ...]) -> tuple[str, ...]:
+    """A path in the usual table of its kind: embedders.mine.path -> embedder.path."""
+    match path:
+        case ("embedders", _, *rest):
+            return ("embedder", *rest)
+        case ("search", "profiles", _, *rest):
+            return ("search", *rest)
+    return path
+
+
 def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
     path = path_of(details["loc"])
     where, name = _where(path, origin, text), name_of(path)
@@ -307,7 +317,7 @@ def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
         return f"{where}: a value is not text in UTF-8."
     if details["type"] != "extra_forbidden":
         return f"{where}: {describe_mistake(name, details)}"
-    if instead := REMOVED.get(name):
+    if instead := REMOVED.get(name_of(_in_usual_table(path))):
         return f"{where}: {GONE.format(name, instead)}"
     names = {".".join(keys): None for keys in setting_keys()} | dict.fromkeys(Settings.model_fields)
     table = NAMED_TABLES.get(path[:-2])

@@ -381,11 +381,19 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
         ("[search]\nlimits = 3\n", "line 2: there is no setting search.limits; did you mean search.limit?"),
         (
             "[embedder]\npath = 'a'\n",
-            "line 2: there is no setting embedder.path any more: embedder.model takes the folder. Remove it.",
+            "line 2: there is no setting embedder.path any more: model takes the folder. Remove it.",
         ),
         (
             "[[search.stages]]\nstage = 'rerank'\ntimeout_seconds = 5\n",
             "line 3: there is no setting search.stages.timeout_seconds any more: chat.timeout_seconds and ",
+        ),
+        (
+            "[embedders.mine]\npath = 'a'\n",
+            "line 2: there is no setting embedders.mine.path any more: model takes the folder. Remove it.",
+        ),
+        (
+            "[[search.profiles.mine.stages]]\nstage = 'rerank'\ntimeout_seconds = 5\n",
+            "line 3: there is no setting search.profiles.mine.stages.timeout_seconds any more: chat.",
         ),
         (
             "[embedder]\nroute = 'a'\n",
