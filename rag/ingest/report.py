@@ -343,22 +343,30 @@ def check_extras(settings: IngestSettings) -> None:
         raise ConfigurationError(f'{needed} Or set ingest.ocr to "off".')
 
 
-def extra_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
-    """Notes on the files that could be read after installing an extra."""
+def extra_notes(outcomes: Collection[Outcome]) -> Iterator[str]:
+    """Notes on the files that could be read after installing an extra, or by OCR.
+
+    Pictures count if half of the files are pictures, as in a folder of scans: others illustrate pages.
+    """
     left_out = [outcome for outcome in outcomes if outcome.outcome in {"ignored", "skipped"}]
     if left_out and not xberg_formats.is_installed():
         yield from _extra_note(left_out, OF_EXTRA, install_command("formats"))
     unsupported = [outcome for outcome in left_out if "unsupported" in {outcome.kind, outcome.cause}]
+    pictures = [outcome for outcome in unsupported if _suffix(outcome) in picture_files.SUFFIXES]
     setting = 'setting ocr = "auto" in [ingest], where they show text'
     after = setting if has_extra("ocr") else f"{setting}, and: {install_command('ocr')}"
-    yield from _extra_note(unsupported, picture_files.SUFFIXES, after)
+    if 2 * len(pictures) >= len(outcomes):
+        yield from _extra_note(pictures, picture_files.SUFFIXES, after)
 
 
 def _extra_note(outcomes: Iterable[Outcome], readable: Collection[str], after: str) -> Iterator[str]:
-    suffixes = [PurePath(outcome.path).suffix.lower() for outcome in outcomes]
-    if left_out := [suffix for suffix in suffixes if suffix in readable]:
+    if left_out := [suffix for suffix in map(_suffix, outcomes) if suffix in readable]:
         kinds = ", ".join(sorted({*left_out}))
         yield f"{counted(len(left_out), 'file')} ({kinds}) can be read after: {after}"
+
+
+def _suffix(outcome: Outcome) -> str:
+    return PurePath(outcome.path).suffix.lower()
 
 
 BACK_AS_BEFORE = "it is back, with its earlier rights"

@@ -253,7 +253,7 @@ def test_what_it_is_doing_goes_to_standard_error(demo: Run, scripts: Scripts, co
     assert lines[19] == "17 added, 0 replaced, 0 unchanged, 0 removed, 0 skipped, 0 ignored"
     assert lines[20] == "Stored: 8 .md, 2 .txt, 2 .html, 1 .py, 1 .csv, 1 .pdf, 1 .json, 1 .rst"
     assert lines[21:] == [
-        "Languages: 14 English, 3 without one",
+        "Languages: 15 English, 2 without one",
         (
             "Embedding model: all-MiniLM-L6-v2, because no language but English was found in the files read "
             "first (--embedder multilingual-e5-small chooses the other one)"

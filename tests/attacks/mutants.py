@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -511,9 +512,13 @@ def is_request(message: Any) -> bool:  # noqa: ANN401 any JSON
 
 
 def id_in(message: Any) -> str:  # noqa: ANN401 any JSON
-    """The id, as JSON, that an answer may bear beside null; empty where there is none to bear."""
+    """The id, as JSON, that an answer may bear beside null; empty where there is none to bear.
+
+    Half a character counts as U+FFFD.
+    """
     id_ = message.get("id") if isinstance(message, dict) else None
-    return json.dumps(id_) if type(id_) in {int, str} else ""
+    whole = re.sub("[\ud800-\udfff]", "\ufffd", id_) if isinstance(id_, str) else id_
+    return json.dumps(whole) if type(id_) in {int, str} else ""
 
 
 def may_succeed(message: Any) -> bool:  # noqa: ANN401 any JSON

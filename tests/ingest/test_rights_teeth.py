@@ -764,7 +764,7 @@ BROKEN = [
     Broken(
         "a run that finds a folder empty removes all that was in it",
         "rag.ingest.known_sources.perhaps_unmounted",
-        lambda _real: lambda *_: {},
+        lambda _real: lambda *_, **_held: {},
         a_folder_that_is_not_mounted_removes_nothing,
     ),
     Broken(
@@ -784,7 +784,11 @@ BROKEN = [
     Broken(
         "a folder that is empty may lose its last ten documents",
         "rag.ingest.known_sources.perhaps_unmounted",
-        lambda real: lambda gone, stored, discovery: real(gone, stored, replace(discovery, barren=set())),
+        lambda real: (
+            lambda gone, stored, discovery, **held: real(
+                gone, stored, replace(discovery, barren=set()), **held
+            )
+        ),
         an_empty_folder_removes_nothing_however_little_was_in_it,
     ),
 ]

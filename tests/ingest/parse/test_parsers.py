@@ -435,6 +435,8 @@ def test_a_run_says_how_pictures_would_be_read_unless_ocr_has_tried(monkeypatch:
     (note,) = extra_notes(outcomes)
     assert "install" not in note
     assert [*extra_notes(outcomes[2:])] == []
+    read = [Outcome(f"/d/{name}.md", "added") for name in "abc"]
+    assert [*extra_notes([*outcomes, *read])] == [], "they illustrate pages"
 
 
 @installed
