@@ -51,6 +51,9 @@ _NAMES = (
 """What the name of a thing is called to which a record refers, as to its author; "" is the text of XML."""
 _OF_PAIRS = ("name", "key", "id", "label", "field")
 _WORDS = re.compile(r"\s|[^\x00-\x7f]")  # not in addresses and digests; some scripts have no spaces
+_TEXTS = frozenset({"body", "comment", "content", "description", "message", "note", "text"})
+"""Keys of texts that a record may have in other forms, too."""
+_WORD, _PARTS_OF_KEY = re.compile(r"\w+"), re.compile("[_ -]")
 _FOR_PROGRAMS = frozenset({"self", "id", "nodeid", "accountid", "gravatarid"})
 _OF_API = re.compile(
     r"https?://(?:api\.|[^/\s]+/(?:api|rest)/|\S*(?:avatar|(?<![a-z])(?:fav)?icons?(?![a-z])))"
@@ -281,7 +284,17 @@ def _begins_with(title: str, number: str) -> bool:
 
 def values_of(record: Mapping[str, object]) -> Iterator[Value]:
     """The values of a record that aren't empty."""
-    return (value for key, inner in record.items() for value in _values(inner, key.strip()))
+    return (value for key, inner in _said_once(record) for value in _values(inner, key.strip()))
+
+
+def _said_once(mapping: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Keys and values without texts that stand there in another form, too: `html_body` beside `body`."""
+    for key, value in mapping.items():
+        parts = _PARTS_OF_KEY.split(key)
+        others = (mapping.get(part) for part in _TEXTS.intersection({parts[0], parts[-1]} - {key}))
+        texts = (other for other in others if isinstance(value, str) and isinstance(other, str))
+        if not any(_WORD.findall(_text(value)[0]) == _WORD.findall(_text(text)[0]) for text in texts):
+            yield key, value
 
 
 def _values(value: object, label: str = "") -> Iterator[Value]:
@@ -327,7 +340,7 @@ def _with_address(text: str, marks: Sequence[object]) -> str:
 def _values_of_mapping(mapping: Mapping[str, object], label: str) -> Iterator[Value]:
     """The values of an object inside a record; of one with a name, without what programs know it by."""
     name = _name_key(mapping)
-    for key, inner in mapping.items():
+    for key, inner in _said_once(mapping):
         if key == name:
             yield from _values(inner, label)
         elif name is None or not _is_for_programs(key, inner):

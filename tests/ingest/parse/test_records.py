@@ -283,6 +283,16 @@ paper note: https://api.a.test/v2 returns 500""",
     ]
 
 
+@pytest.mark.parametrize("key", ["html_body", "body_html", "body html"])
+def test_a_text_that_a_record_has_in_two_forms_is_read_once(key: str) -> None:
+    ticket = {"id": 7, "subject": "Login", "comments": [{"body": "Try *again*.", key: "<p>Try again.</p>"}]}
+    other = ticket | {"id": 8, "comments": [{"body": "Yes", key: "<p>No, <b>not</b> yet.</p>"}]}
+    text = parse(json.dumps([ticket, other]).encode(), "a.json").text
+    assert text.count("again") == 1
+    assert "Yes" in text
+    assert "No, **not** yet." in text
+
+
 def test_records_with_too_many_parts_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MOST_PARTS", 6)
     assert {block.kind for block in parse(json.dumps(TICKETS).encode(), "a.json").blocks} == {"table"}
