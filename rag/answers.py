@@ -341,7 +341,7 @@ class Context:
 class Answer:
     """The hits of a search, best first, notes that their reader must know, and the steps of the search.
 
-    With a trace, `searched` names the collections that were searched. `asked` is the question.
+    With a trace, `searched` names the collections that were searched. `question` is what was searched for.
 
     `context` has the hits as one text for a prompt, if the request asks for it. `degraded` names what is
     missing because something failed: the "dense" or "sparse" ranking of some or all collections, the
@@ -358,7 +358,7 @@ class Answer:
     searched: tuple[str, ...] = field(default=(), compare=False)
     stale: Mapping[str, Staleness] = field(default_factory=dict)
     flags: Mapping[str, tuple[Flag, ...]] = field(default_factory=dict)
-    asked: str = field(default="", compare=False)
+    question: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -502,13 +502,13 @@ class IngestSteps:
 
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
-        told = self._instructions
+        instructions = self._instructions
         outcomes, notes = await remove_vanished(
             self._writer,
             self._stored,
             discovery,
-            confirmed=told.removes,
-            held_for_long=told.held_for_long,
+            confirmed=instructions.removes,
+            held_for_long=instructions.held_for_long,
         )
         self.outcomes.finish(outcomes)
         return notes

@@ -221,8 +221,8 @@ class SearchState:
             replace(hit, tokens=len(spans(hit.text))) if hit.excerpts and hit.tokens is None else hit
             for hit in hits
         )
-        notes, asked = tuple(self.notes), self.plan.query
-        return Answer(tuple(counted_hits), notes, context, steps, trace, degraded, asked=asked)
+        notes, question = tuple(self.notes), self.plan.query
+        return Answer(tuple(counted_hits), notes, context, steps, trace, degraded, question=question)
 
 
 @dataclass(slots=True)

@@ -348,8 +348,8 @@ def _entry(entry: Element) -> Iterator[Piece]:
     key = next((name for name in _CONTENT if texts[name]), "")
     tasks = "\n".join(_task(task) for task in named(entry, {"task"}))
     body = GAP.join(filter(None, (texts.pop(key, ""), tasks)))
-    said = _letters(" ".join((body, *map(words, named(entry, {"title"})))))
-    others = {name: text for name, text in texts.items() if _letters(text)[:_SAME] not in said}
+    in_body = _letters(" ".join((body, *map(words, named(entry, {"title"})))))
+    others = {name: text for name, text in texts.items() if _letters(text)[:_SAME] not in in_body}
     day = _day(entry)
     facts = (element for element in entry if not _is_in_head(element, day))
     values = [*values_of(_values_by_name(facts)), *(Value(*text, "page") for text in others.items())]

@@ -176,7 +176,7 @@ def _places(sources: Sequence[Source]) -> dict[str, str]:
     return next((places for places in (folders, paths) if len({*places.values()}) == len(sources)), whole)
 
 
-def cite_as(hit: Hit, place: str = "", asked: Collection[str] = ()) -> str:
+def cite_as(hit: Hit, place: str = "", question: Collection[str] = ()) -> str:
     """The title, the headings above what is shown, and the page, slide, cells or lines, on one short line.
 
     `place` follows the title if another document has the same title.
@@ -185,7 +185,7 @@ def cite_as(hit: Hit, place: str = "", asked: Collection[str] = ()) -> str:
     Sick leave … Parental leave", "Budget › Q1, A2:F9 … Q2, A1:F4". It has no
     square brackets, so a title can't pass for the citation of another document. Of a long path of headings,
     the title and the last ones stay, and the last of the others that tells a version, a date or the like, or
-    else the last one that has only words of what was `asked`, in small letters.
+    else the last one that has only words of the `question`, which are in small letters.
     Example: "Handbook", ("Rules", "Leave", "Parental leave"), page 4
     -> "Handbook › … › Leave › Parental leave, p. 4".
     """
@@ -194,11 +194,11 @@ def cite_as(hit: Hit, place: str = "", asked: Collection[str] = ()) -> str:
     heading = cited_title(title, place)
     if sheets := _several_sheets(hit):
         return BETWEEN_HEADINGS.join((heading, sheets))
-    parts = _parts_that_tell([*filter(None, (heading, *map(_part, below)))], frozenset(asked))
+    parts = _parts_that_tell([*filter(None, (heading, *map(_part, below)))], frozenset(question))
     return BETWEEN_HEADINGS.join(parts) + _cells(hit.source, hit.shown_chunks) + _pages(hit) + _lines(hit)
 
 
-def _parts_that_tell(parts: Sequence[str], asked: frozenset[str]) -> Sequence[str]:
+def _parts_that_tell(parts: Sequence[str], question: frozenset[str]) -> Sequence[str]:
     """A title and headings as they are cited; an ellipsis stands for those that are left out."""
     if len(parts) <= MAX_PARTS:
         return parts
@@ -206,7 +206,7 @@ def _parts_that_tell(parts: Sequence[str], asked: frozenset[str]) -> Sequence[st
     last = parts[1 - MAX_PARTS :]
     places = [*reversed(range(len(between)))]
     telling = [at for at in places if _tells(between[at], parts[at + 2 :])]
-    named = [at for at in places if asked.issuperset(words(between[at]) or "…")]
+    named = [at for at in places if question.issuperset(words(between[at]) or "…")]
     if not telling and not named:
         return [title, "…", *last]
     at = (telling or named)[0]

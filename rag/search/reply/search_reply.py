@@ -150,11 +150,11 @@ def search_reply(
     `pages`, or else, with `urls`, its resource's URI. Models read `brief` records.
     """
     shown = [*answer.hits, *(copy for hit in answer.hits for copy in hit.copies)]
-    places, asked = places_of_namesakes(hit.source for hit in shown), words(answer.asked)
+    places, question = places_of_namesakes(hit.source for hit in shown), words(answer.question)
     hits = [
         hit_record(hit, vectors=vectors, urls=urls, pages=pages, brief=brief).model_copy(
             update={
-                "cite_as": cite_as(hit, places.get(hit.source.id, ""), asked),
+                "cite_as": cite_as(hit, places.get(hit.source.id, ""), question),
                 "also_in": _also_in(hit, places) or None,
                 "stale": answer.stale.get(hit.source.id),
                 "flags": list(answer.flags.get(hit.chunk.id, ())) or None,

@@ -272,9 +272,9 @@ def test_a_citation_for_people_is_the_title_the_last_headings_and_the_page(hit: 
 )
 def test_a_heading_that_the_question_names_stays_in_a_citation(asked: list[str], citation: str) -> None:
     hit = _titled_hit("Manual", "Server log", "Limits", "Size", "Of a file")
-    assert cite_as(hit, asked=asked) == citation
+    assert cite_as(hit, question=asked) == citation
     dated = _titled_hit("Manual", "Version 12", "Limits", "Size", "Of a file")
-    assert cite_as(dated, asked=asked) == "Manual › Version 12 › … › Size › Of a file"
+    assert cite_as(dated, question=asked) == "Manual › Version 12 › … › Size › Of a file"
 
 
 @pytest.mark.parametrize(
