@@ -16,7 +16,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access
 from rag.ingest.known_sources import GONE
 from rag.ingest.parse.decode import BINARY
-from rag.ingest.report import Outcome, extra_notes
+from rag.ingest.report import Outcome
 from rag.run_history import IngestionRun, last_runs, runs_of
 from server.metrics import LastRuns
 
@@ -31,8 +31,6 @@ pytestmark = pytest.mark.slow
 
 
 EMPTY = "Not read: 1 .bin; 2 pictures; 1 empty file"
-PICTURES = [Outcome(name, "ignored", kind="unsupported") for name in ("a.png", "b.JPG")]
-NOTES = [f"Note: {note}" for note in extra_notes(PICTURES)]
 
 
 @pytest.fixture
@@ -69,7 +67,7 @@ def test_a_terminal_shows_a_bar_of_work_and_keeps_the_notes_of_added_files_and_o
     assert re.search(r"B of [\d.]+B, .*B/s, \S+ left, \d of 8 files", output)
     assert "3 chunks" in output
     connect = f"Connect an assistant: refdesk-admin connect HOST --data {desk.data}"
-    assert left_on_screen(output) == [*news(folder), *COUNTS, VISIBLE, *NOTES, connect]
+    assert left_on_screen(output) == [*news(folder), *COUNTS, VISIBLE, connect]
 
 
 def test_files_that_are_gone_are_said_above_the_bar(desk: Desk, screen: Screen, folder: Path) -> None:
@@ -89,10 +87,10 @@ def test_a_pipe_gets_a_line_for_each_file_that_was_read_and_the_counts_on_standa
     bad, twin = news(folder)
     lines = [f"added     {folder}/{name} (1 chunk)" for name in ("one.md", "two.md")]
     assert run.stderr.splitlines()[0] == "8 files"
-    assert sorted(run.stderr.splitlines()[1:]) == sorted([bad, twin, *lines, *NOTES])
+    assert sorted(run.stderr.splitlines()[1:]) == sorted([bad, twin, *lines])
     assert run.stdout.splitlines() == [*COUNTS, VISIBLE]
     again = desk.run("ingest", folder, code=3)
-    assert again.stderr.splitlines() == ["8 files", bad, *NOTES]
+    assert again.stderr.splitlines() == ["8 files", bad]
 
 
 KINDS = (("1 file", "skipped"), ("4 files", "ignored"), ("4 files", "unchanged"))
@@ -107,7 +105,7 @@ def test_verbose_lists_every_file_and_a_report_has_them_all(desk: Desk, folder: 
     lines = run.stderr.splitlines()
     assert lines[0] == "9 files"
     assert sorted(line.split("/folder/")[1].split(":")[0] for line in lines[1 : len(files) + 1]) == files
-    assert lines[len(files) + 1 :] == [*NOTES, f"Wrote {page}."]
+    assert lines[len(files) + 1 :] == [f"Wrote {page}."]
     written = page.read_text()
     assert all(name in written for name in files if "<" not in name)
     assert "&lt;b&gt;&amp;.md" in written
