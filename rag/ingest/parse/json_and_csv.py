@@ -50,17 +50,19 @@ def parse_json(text: str, name: str) -> Document:
         return export
     if value in ([], {}, "", None):
         raise EmptyFileError("it has no values")
-    spelled = _lenient_value(text, as_spelled=True)
-    records, others = _listed(spelled)
+    records, _ = _listed(value)
     is_readable = len(letters := with_letters(text)) <= _READABLE * (1 + text.count("\n"))
-    if records and (records is spelled or not is_readable or (records[1:] and reads_as_sections(records))):
-        title, metadata = record_facts([others])
-        document = records_document(records, title or name, "application/json", above=record_lines(others))
-        return replace(document, metadata={**document.metadata, **metadata})
-    if is_readable:
+    is_list = records and (records is value or (records[1:] and reads_as_sections(records)))
+    if is_readable and not is_list:
         title, metadata = record_facts([value])
         return Document(letters, title or name, "application/json", json_blocks(letters), metadata=metadata)
-    return records_document([_record(spelled)], name, "application/json")
+    spelled = _lenient_value(text, as_spelled=True)
+    records, others = _listed(spelled)
+    if not records:
+        return records_document([_record(spelled)], name, "application/json")
+    title, metadata = record_facts([others])
+    document = records_document(records, title or name, "application/json", above=record_lines(others))
+    return replace(document, metadata={**document.metadata, **metadata})
 
 
 def _listed(value: Any) -> tuple[list[Mapping[str, object]], Mapping[str, object]]:  # noqa: ANN401 what JSON holds
