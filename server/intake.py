@@ -86,7 +86,7 @@ class Intake:
         self._command += ["--data", str(data)]
         self._run = CommandProgress()
         self._has_read = False
-        self._told: Counter[str] = Counter()  # the causes of failures that callers know
+        self._told_causes: Counter[str] = Counter()  # of failures, as callers know them
 
     @property
     def note(self) -> str | None:
@@ -123,9 +123,9 @@ class Intake:
             return None
         if run.outcomes["missing"]:
             return self._about_missing()
-        if run.causes == self._told:
+        if run.causes == self._told_causes:
             return None
-        self._told = run.causes
+        self._told_causes = run.causes
         if not run.causes:
             return None
         return (
@@ -136,9 +136,9 @@ class Intake:
     def _about_missing(self) -> str:
         gone = self._run.outcomes["missing"]
         if gone == self._run.outcomes.total():  # nothing else is there: the command removes nothing, ever
-            advice = "If they were deleted, put another one there, and refdesk removes them within a day."
+            advice = "If they were deleted, put another document there. Then refdesk removes them in a day."
         else:
-            advice = "If they were deleted, wait: what is still gone a day later, refdesk removes by itself."
+            advice = "If they were deleted, refdesk removes them when it next reads the folder after a day."
         return (
             f"{gone:,} documents are gone from {self._shown}, and are still found, because a disk may not be "
             f"connected. Tell the user: if so, connect it. {advice}"

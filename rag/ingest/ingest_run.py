@@ -210,8 +210,7 @@ class Instructions:
     `chunking` comes from the settings; the collection's own has precedence. Without `max_tokens` there, the
     size of chunks is the usual one for the embedder. `removes` confirms the removal of sources although many
     files are missing (`rag.ingest.known_sources`). So does `held_for_long`, but only of the sources that it
-    stands for (`Report.held`), and not from an empty folder.
-    `executor` prepares documents.
+    stands for (`Report.held`), and not from an empty folder. `executor` prepares documents.
     """
 
     settings: IngestSettings

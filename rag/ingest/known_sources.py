@@ -264,7 +264,7 @@ async def remove_vanished(
     guarded = [source for source in missing if source.uri.partition("#")[0] not in discovery.deleted]
     unmounted = {} if confirmed else perhaps_unmounted(guarded, stored, discovery)
     if held_for_long and held_for_long == digest_of_ids({id_ for ids in unmounted.values() for id_ in ids}):
-        unmounted = perhaps_unmounted(guarded, stored, discovery, held_for_long=True)
+        unmounted = perhaps_unmounted(guarded, stored, discovery, only_empty=True)
     kept_ids = {id_ for ids in unmounted.values() for id_ in ids}
     if gone := [source for source in missing if source.id not in kept_ids]:
         await writer.remove([source.id for source in gone])
@@ -317,12 +317,12 @@ def perhaps_unmounted(
     stored_uris: Iterable[str],
     discovery: Discovery,
     *,
-    held_for_long: bool = False,
+    only_empty: bool = False,
 ) -> dict[str, set[str]]:
     """The URI prefixes below which too much is missing at once, with the ids of the missing sources.
 
-    An empty folder counts, too: it looks like the mount point of an unmounted share. If earlier runs have
-    `held_for_long` what is missing, it alone counts.
+    An empty folder counts, too: it looks like the mount point of an unmounted share. With `only_empty`,
+    nothing else counts.
     """
     whole = discovery.whole
     ids: dict[str, set[str]] = defaultdict(set)
@@ -335,7 +335,7 @@ def perhaps_unmounted(
     return {
         prefix: gone
         for prefix, gone in ids.items()
-        if (not held_for_long and len(gone) > FEW_GONE and len(gone) > MOST_GONE * stored[prefix])
+        if (not only_empty and len(gone) > FEW_GONE and len(gone) > MOST_GONE * stored[prefix])
         or ((_is_origin(prefix) or prefix in discovery.barren) and len(gone) == stored[prefix])
     }
 

@@ -349,24 +349,27 @@ def extra_notes(outcomes: Collection[Outcome]) -> Iterator[str]:
     Pictures count if half of the files are pictures, as in a folder of scans: others illustrate pages.
     """
     left_out = [outcome for outcome in outcomes if outcome.outcome in {"ignored", "skipped"}]
-    if left_out and not xberg_formats.is_installed():
-        yield from _extra_note(left_out, OF_EXTRA, install_command("formats"))
-    unsupported = [outcome for outcome in left_out if "unsupported" in {outcome.kind, outcome.cause}]
-    pictures = [outcome for outcome in unsupported if _suffix(outcome) in picture_files.SUFFIXES]
-    setting = 'setting ocr = "auto" in [ingest], where they show text'
-    after = setting if has_extra("ocr") else f"{setting}, and: {install_command('ocr')}"
-    if 2 * len(pictures) >= len(outcomes):
-        yield from _extra_note(pictures, picture_files.SUFFIXES, after)
+    of_extra = _suffixes(left_out, OF_EXTRA)
+    if of_extra and not xberg_formats.is_installed():
+        yield READABLE_AFTER.format(_kinds(of_extra), install_command("formats"))
+    unsupported = (outcome for outcome in left_out if "unsupported" in {outcome.kind, outcome.cause})
+    pictures = _suffixes(unsupported, picture_files.SUFFIXES)
+    if pictures and 2 * len(pictures) >= len(outcomes):
+        setting = 'setting ocr = "auto" in [ingest], where they show text'
+        command = "" if has_extra("ocr") else f", and: {install_command('ocr')}"
+        yield READABLE_AFTER.format(_kinds(pictures), f"{setting}{command}")
 
 
-def _extra_note(outcomes: Iterable[Outcome], readable: Collection[str], after: str) -> Iterator[str]:
-    if left_out := [suffix for suffix in map(_suffix, outcomes) if suffix in readable]:
-        kinds = ", ".join(sorted({*left_out}))
-        yield f"{counted(len(left_out), 'file')} ({kinds}) can be read after: {after}"
+READABLE_AFTER = "{} can be read after: {}"
 
 
-def _suffix(outcome: Outcome) -> str:
-    return PurePath(outcome.path).suffix.lower()
+def _suffixes(outcomes: Iterable[Outcome], among: Collection[str]) -> list[str]:
+    suffixes = (PurePath(outcome.path).suffix.lower() for outcome in outcomes)
+    return [suffix for suffix in suffixes if suffix in among]
+
+
+def _kinds(suffixes: Sequence[str]) -> str:
+    return f"{counted(len(suffixes), 'file')} ({', '.join(sorted({*suffixes}))})"
 
 
 BACK_AS_BEFORE = "it is back, with its earlier rights"

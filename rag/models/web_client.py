@@ -23,10 +23,9 @@ from rag.errors import ConfigurationError
 
 LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 EXCEPT = "or add {} to NO_PROXY"
-OWN_AUTHORITY = "; if your own authority signed it, set SSL_CERT_FILE to a file with that one's certificate"
-OTHER_FAULTS = frozenset(
-    {9, 10, 62, 63, 64}
-)  # of OpenSSL: not yet valid, expired, for another host or address
+OWN_AUTHORITY = "; if your organization's own authority signed it, set SSL_CERT_FILE to that authority's file"
+OTHER_FAULTS = frozenset({9, 10, 62, 63, 64})
+"""Codes of OpenSSL: a certificate isn't valid yet, has expired, or is for another host or address."""
 UNKNOWN_NAME = "its host name can't be resolved; check the address, and the network"
 UNUSABLE = (ImportError, ValueError, OSError, httpx2.InvalidURL)
 
@@ -155,10 +154,8 @@ def _known_reason(error: Exception, host: str, proxy: Proxy | None) -> Unreachab
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             advice = "" if getattr(cause, "verify_code", 0) in OTHER_FAULTS else OWN_AUTHORITY
-            problem = getattr(cause, "verify_message", "nobody whom this machine trusts signed it").rstrip(
-                "."
-            )
-            return UnreachableError(f"its certificate is not accepted: {problem}{advice}")
+            problem = getattr(cause, "verify_message", "this machine doesn't trust who signed it")
+            return UnreachableError(f"its certificate is not accepted: {problem.rstrip('.')}{advice}")
         if isinstance(cause, gaierror) and not proxy:
             return UnreachableError(UNKNOWN_NAME, lasting=False)
         cause = cause.__cause__ or cause.__context__

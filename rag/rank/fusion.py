@@ -290,11 +290,14 @@ _OF_RECORDS = frozenset(
         *("application/rss+xml", "application/atom+xml", "application/feed+json", "application/enex+xml"),
     }
 )
-"""The types of documents whose outermost sections are records: tickets, articles, entries of a feed."""
+"""The types of documents whose outermost sections don't go on in each other.
+
+They are tickets, articles, entries of a feed, days of a chat, and keys of settings in JSON.
+"""
 
 
 def _record(hit: Hit) -> tuple[str, ...]:
-    """The heading of the record that a chunk is in: what one ticket says is no part of another's answer."""
+    """The heading of the record that a chunk is in: one ticket doesn't answer for another."""
     return hit.chunk.section[:1] if hit.source.mime_type in _OF_RECORDS else ()
 
 

@@ -385,8 +385,9 @@ def _keys_below(lines: Sequence[str], span: range, indent: str, level: int) -> I
 
 def _keys_if_long(lines: Sequence[str], span: range, level: int) -> Iterator[tuple[int, int, str]]:
     """The sections of a value that is longer than a passage and has keys."""
-    contents = (_CONTENT.match(lines[number]) for number in span if len(span) > _LONG)
-    first = next(filter(None, contents), None)
+    if len(span) <= _LONG:
+        return
+    first = next(filter(None, (_CONTENT.match(lines[number]) for number in span)), None)
     if first and first["indent"] and not first["item"]:
         yield from _keys_below(lines, span, first["indent"], level)
 

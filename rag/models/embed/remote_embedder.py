@@ -83,7 +83,7 @@ class VectorModel:
         return vectors
 
     def invalid(self, count: int, dimension: int, fault: str = "") -> ProviderError:
-        """The error for a reply to this many texts that lacks valid vectors, and what has them wrong."""
+        """The error for a reply to this many texts that lacks valid vectors; `fault` says why, if known."""
         length = f" with {dimension} dimensions" if dimension else ""
         texts = "1 text" if count == 1 else f"each of {count} texts"
         why = f": {fault}" if fault else ""
@@ -122,7 +122,7 @@ class VectorModel:
 
 
 class WrongVectorsError(ValueError):
-    """A reply has not the vectors that were asked for; the message says what it has."""
+    """A reply doesn't have the requested vectors; the message says what it has."""
 
 
 NOT_FINITE = "its components are zero, or not finite"

@@ -204,13 +204,15 @@ def _parts_that_tell(parts: Sequence[str], question: frozenset[str]) -> Sequence
         return parts
     title, *between = parts[: 1 - MAX_PARTS]
     last = parts[1 - MAX_PARTS :]
-    places = [*reversed(range(len(between)))]
-    telling = [at for at in places if _tells(between[at], parts[at + 2 :])]
-    named = [at for at in places if question.issuperset(words(between[at]) or "…")]
-    if not telling and not named:
+    places = range(len(between))[::-1]
+    telling = (at for at in places if _tells(between[at], parts[at + 2 :]))
+    in_question = (at for at in places if question.issuperset(words(between[at]) or "…"))
+    at = next(chain(telling, in_question), None)
+    if at is None:
         return [title, "…", *last]
-    at = (telling or named)[0]
-    return [title, *["…"][: at > 0], between[at], *["…"][: at + 1 < len(between)], *last]
+    before = ["…"] if at else []
+    behind = ["…"] if between[at + 1 :] else []
+    return [title, *before, between[at], *behind, *last]
 
 
 def _tells(heading: str, below: Sequence[str]) -> bool:

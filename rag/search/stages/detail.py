@@ -352,9 +352,8 @@ async def with_snippets(
     can, it is the first sentence.
     """
     views = query.views_by_collection
-    parts, best = await to_thread.run_sync(
-        _all_by_words, hits, query
-    )  # the model is asked only for the others
+    # The model is asked only for the others.
+    parts, best = await to_thread.run_sync(_all_by_words, hits, query)
     wordless: dict[str | None, list[str]] = {}
     for hit in hits:
         id_, view = hit.chunk.id, views[hit.source.collection]

@@ -70,8 +70,8 @@ class StrictReader:
 
     `readable` is the predicate for the rows that the principal may read. `hidden` is appended to every
     predicate to exclude sources whose record differs from the labels that the engine filters by. Words are
-    searched for in the `languages` of the other sources. `spellings` are searched for besides the
-    words. If several collections are searched as one, `pooled` has the counts over the readable rows of all.
+    searched for in the `languages` of the other sources, and so are `spellings` besides them. If several
+    collections are searched as one, `pooled` has the counts over the readable rows of all.
     """
 
     reader: CollectionReader
