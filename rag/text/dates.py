@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from heapq import merge
+from itertools import pairwise
 from operator import methodcaller
 from pathlib import Path
 from typing import NamedTuple
@@ -212,11 +213,12 @@ VALIDITY = "validity"
 """The key of the metadata that has it, as an interval of ISO 8601."""
 HEAD = 1_000  # characters: a title, a letterhead, and the lines in which a document says what it is
 
+_TO = r"(?<!\w)(?:bis|do|fino|hasta|through|till?|to|tot|until|até|до|по)(?!\w)"
+_LAST_DAY = re.compile(rf"\s{{0,2}}(?:[-–—~〜～至]|から|{_TO}|(?<!\w)(?:al?|au|t/m|jusqu'au)(?!\w))\D{{0,5}}")
+"""What stands between the first and the last day of validity."""
 _BEFORE_DATE = {
-    "from": re.compile(
-        r"(?!.*(?:\d|(?<!\w)(?:bis|do|fino|hasta|through|till?|to|tot|until|até|до|по)(?!\w)))\D{0,14}",
-        re.DOTALL,
-    ),
+    "replaced": re.compile(r"[^.;\n\d]{0,24}(?:\d+(?:\.\d+)*[^.;\n\d]{1,10})?\s{0,3}"),
+    "from": re.compile(rf"(?!.*(?:\d|{_TO}))\D{{0,14}}", re.DOTALL),
     "until": re.compile(r"\D{0,14}"),
     "amended": re.compile(r"(?:.|\n(?!\n)){0,80}"),
     "alone": re.compile(" ?"),
@@ -253,19 +255,27 @@ class _Written(NamedTuple):
 
 
 def validity_in(text: str) -> str:
-    """The first day of validity that the head of a text states; else the last one; empty if it states none.
+    """The first and the last day of validity that the head of a text states; empty if it states none.
 
-    Of several first days, as of a law and its last amendment, it is the latest.
-    Examples: "Gültig ab 01.01.2019 bis 31.12.2020" -> "2019-01-01/.."; "Stand: März 2024" -> "2024-03/..";
-    "Valid until 31 December 2023" -> "../2023-12-31".
+    Of several first days, as of a law and its last amendment, it is the latest. The date of a version that
+    the document replaces doesn't count.
+    Examples: "Gültig ab 01.01.2019 bis 31.12.2020" -> "2019-01-01/2020-12-31"; "Stand: März 2024" ->
+    "2024-03/.."; "Valid until 31 December 2023" -> "../2023-12-31".
     """
     head = in_common_years(normalize("NFKC", text[:HEAD])).casefold().replace("’", "'")
     words = [*_validity_words().finditer(head)]
     dates = _written(head) if words else []
-    days = [(match.lastgroup == "until", day) for match in words if (day := _day_of(match, dates))]
-    if starts := [day for is_end, day in days if not is_end]:
-        return f"{max(starts).iso}/.."
-    return f"../{max(days)[1].iso}" if days else ""
+    dated = [(match.lastgroup, date) for match in words if (date := _date_of(match, dates))]
+    replaced = {date for kind, date in dated if kind == "replaced"}
+    starts = {date for kind, date in dated if kind != "until"} - replaced
+    first = max((date.day for date in starts), default=None)
+    ends = [date.day for kind, date in dated if kind == "until"] + [
+        last.day
+        for date, last in pairwise(dates)
+        if date in starts and _LAST_DAY.fullmatch(head, date.end, last.start)
+    ]
+    last = max((day for day in ends if not first or day >= first), default=None)
+    return f"{first.iso if first else '..'}/{last.iso if last else '..'}" if first or last else ""
 
 
 def _written(head: str) -> list[_Written]:
@@ -284,15 +294,15 @@ def _written(head: str) -> list[_Written]:
     return sorted([*dates, *(_Written(*year.span(), Day(int(year[0]), 0, 0)) for year in alone)])
 
 
-def _day_of(words: re.Match[str], dates: Sequence[_Written]) -> Day | None:
-    """The day, month or year that belongs to these words."""
+def _date_of(words: re.Match[str], dates: Sequence[_Written]) -> _Written | None:
+    """The date that belongs to these words."""
     kind = words.lastgroup or ""
     if kind == "behind":
-        return next((date.day for date in dates if date.end <= words.start() <= date.end + 1), None)
+        return next((date for date in dates if date.end <= words.start() <= date.end + 1), None)
     later = (date for date in dates if date.start >= words.end() and (date.day.month or kind == "from"))
     date = next(later, None)
     if date is None or not _BEFORE_DATE[kind].fullmatch(words.string, words.end(), date.start):
         return None
     before, after = words.string[: words.start()], words.string[date.end :]
     beside = before.rpartition("\n")[2] + after.partition("\n")[0]
-    return None if kind == "alone" and re.search(r"\w\w", beside) else date.day
+    return None if kind == "alone" and re.search(r"\w\w", beside) else date
