@@ -91,6 +91,27 @@ def test_a_blank_row_within_a_table_does_not_end_it() -> None:
     assert document.text.endswith("| Month | Sum |\n| --- | --- |\n| May | 3 |\n| June | 4 |")
 
 
+def test_rows_below_a_blank_row_stay_below_their_header() -> None:
+    header = "Dish|Gluten|Egg|Milk|Soy"
+    table = ["| Dish | Gluten | Egg | Milk | Soy |\n| --- | --- | --- | --- | --- |"]
+    soup, bread, cake = "| Soup |  |  | x |  |", "| Bread | x |  |  |  |", "| Cake | x | x | x |  |"
+    group = "| Mains |  |  |  |  |"
+    for rows, texts in (
+        ((header, "", "Soup|||x", "Bread|x"), [soup, bread]),
+        ((header, "", "Mains", "Soup|||x", "Bread|x"), [group, soup, bread]),
+        ((header, "Bread|x", "", "Mains", "Cake|x|x|x", "Soup|||x"), [bread, group, cake, soup]),
+        ((header, "Bread|x", "", "Cake|x|x|x", "Soup|||x"), [bread, cake, soup]),
+    ):
+        assert [text for _, text in rows_of(workbook(sheet(*rows)))[1:]] == table + texts
+    apart = (header, "", "Dish|Day|Cook|Price|Sum", "Soup|1|Ann|2|3")
+    assert rows_of(workbook(sheet(*apart)))[2][1].endswith("--- |")
+
+
+def test_a_column_that_the_header_above_a_blank_row_lacks_is_kept() -> None:
+    book = workbook(sheet("Item|Price|Unit", "A|1|kg", "", "B|2|kg", "C|3|kg|sold out"))
+    assert rows_of(book)[-1][1] == "| C | 3 | kg | sold out |"
+
+
 def test_tables_beside_each_other_are_read_one_after_the_other() -> None:
     book = workbook(sheet("a|b||c|d", "1|2||3|4"))
     assert [cells for cells, _ in rows_of(book)[1:]] == ["A1:B1", "A2:B2", "D1:E1", "D2:E2"]

@@ -1,9 +1,9 @@
 """The sheets of a spreadsheet as text: tables with header rows.
 
-A blank row ends a table, unless the next row has the same columns and isn't a header. So do a caption and a
-header row below figures. Tables side by side are read one after the other if each has a header row. A row
-with a single cell above or between tables is a paragraph. Rows that are too wide for a line become a list of
-`column: value`.
+A blank row ends a table, unless the rows below it have the same columns and no header, perhaps with the name
+of their group. So do a caption and a header row below figures. Tables side by side are read one after the
+other if each has a header row. A row with a single cell above or between tables is a paragraph. Rows that are
+too wide for a line become a list of `column: value`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from rag.ingest.parse.document_draft import Draft
@@ -159,6 +159,11 @@ def _names_columns(*rows: _Row) -> bool:
     return is_header(names, below)
 
 
+def _repeats_cell(row: _Row) -> bool:
+    """Whether a row has a cell twice, as a row of crosses does: a header names each column once."""
+    return len({*row.cells.values()}) < len(row.cells)
+
+
 class _Writer:
     """Writes tables. `ends` has the last column of merged cells by row and first column."""
 
@@ -166,15 +171,13 @@ class _Writer:
         self._draft = draft
         self._ends = ends
         self._header: dict[int, str] = {}
+        self._is_header_alone = False  # a blank row may follow the header
 
     def table(self, rows: list[_Row]) -> None:
         columns = sorted({at for row in rows for at in row.cells})
+        continues = self._header.keys() >= set(columns) and self._continues(*rows[:_LOOKED_AT])
         below = deque(rows)  # a column alone can be a million rows above a table
-        while (
-            below
-            and not self._continues(*islice(below, 2))
-            and (len(below[0].cells) == 1 or _names_groups(below))
-        ):
+        while below and not continues and (len(below[0].cells) == 1 or _names_groups(below)):
             upper = self._with_whole_groups(below.popleft(), columns)
             self._caption(upper, columns)
             if len(upper.cells) > 1:  # a column that it alone names has that name; above the first is a title
@@ -183,11 +186,13 @@ class _Writer:
         if not below:
             return
         rows = [*below]
-        continues = self._continues(*rows[:2])
         if not continues:
             self._header = _header_of(rows, columns)
+        header = [*self._header.values()]
+        # Names that come twice are those of groups, and the header follows.
+        self._is_header_alone = len(rows) == 1 and not continues and len({*header} - {""}) == len(header)
         columns = sorted(self._header or columns)  # where a table goes on, also those that are empty here
-        above = [[*self._header.values()]] if continues else []
+        above = [header] if continues else []
         texts = with_spanned([*above, *(self._texts(row, columns) for row in rows)])[len(above) :]
         lines = [*map(pipe_row, texts)]
         if self._header and self._is_wide(lines):  # a passage would hold few rows, and its header mostly
@@ -221,12 +226,24 @@ class _Writer:
                 cells[column] = name
         return row._replace(cells=cells or row.cells)
 
-    def _continues(self, row: _Row, *next_: _Row) -> bool:
-        """Whether a row after a blank row, and before the next one, belongs to the table above."""
-        below = bool(self._draft.blocks) and self._draft.blocks[-1].kind == "table"
-        if not below or not self._header or not row.cells.keys() <= self._header.keys():
+    def _continues(self, row: _Row, *below: _Row) -> bool:
+        """Whether rows after a blank row belong to the table above, perhaps with the name of their group."""
+        is_below_table = bool(self._draft.blocks) and self._draft.blocks[-1].kind == "table"
+        if not is_below_table:
             return False
-        return len(row.cells) > 1 and not _names_columns(row, *next_)
+        if len(row.cells) == 1:
+            return self._names_group(row, below)
+        has_all = row.cells.keys() == self._header.keys()
+        if self._is_header_alone and not (has_all and below and not _names_columns(below[0])):
+            return True
+        return not _names_columns(row, *below[:1]) or _repeats_cell(row)
+
+    def _names_group(self, row: _Row, below: Sequence[_Row]) -> bool:
+        """Whether a row with a single cell is the name of rows that belong to the table above."""
+        if not below or len(below[0].cells) == 1 or min(self._header) not in row.cells:
+            return False
+        are_long = any(2 * len(other.cells) > len(self._header) > 2 for other in below)  # noqa: PLR2004 not pairs
+        return (are_long or self._is_header_alone) and self._continues(*below)
 
     def _is_wide(self, lines: list[str]) -> bool:
         header = pipe_row(self._header.values())
