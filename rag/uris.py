@@ -49,12 +49,10 @@ PASSAGE_PAGES = "/passages"
 """The path below which a server shows passages to people."""
 CITED = "cited"
 """The fragment of the cited passage on its page."""
-_WHOLE_ID = rf"[a-z2-7]{{{ID_CHARS},}}[^\s\[\]#]*"  # a shorter word in brackets belongs to a title
-_SHOWN_ID = re.compile(
-    rf"\[(?P<cited>(?:{SCHEME}[a-z0-9_-]+/)?{_WHOLE_ID})\]$"
-    rf"|^https?://.*{PASSAGE_PAGES}/(?P<page>{_WHOLE_ID})(?:#{CITED})?$"
-)
-_NUMBERED = re.compile(rf"(?<=[a-z2-7]{{{ID_CHARS}}})#([0-9]+)$")
+_WHOLE_ID = rf"[a-z2-7]{{{ID_CHARS}}}[^\s\[\]#]*"  # a shorter word in brackets belongs to a title
+_CITED = re.compile(rf"\[(?P<id>(?:{SCHEME}[a-z0-9_-]+/)?{_WHOLE_ID})\]")
+_PAGE = re.compile(rf"https?://\S*{PASSAGE_PAGES}/(?P<id>{_WHOLE_ID})(?:#{CITED})?")
+_NUMBERED = re.compile(rf"#(?<=[a-z2-7]{{{ID_CHARS}}}#)([0-9]+)$")  # begins with a sign: fast to search for
 _LINE = r"[Ll]?([0-9]{1,9})(?:[:C][0-9]+)?"  # perhaps with a column
 _AT_LINES = re.compile(
     rf"(?!\w+://[^/]*$)(.*?\S)(?::|#(?=L)|,? lines? ){_LINE}(?:\s*[-–]\s*{_LINE})?", re.DOTALL
@@ -117,8 +115,8 @@ def named_id(name: str) -> tuple[str | None, str]:
     bare = name.strip()
     if bare.startswith("[") and bare.endswith("]"):
         bare = bare[1:-1].strip()
-    elif shown := _SHOWN_ID.search(bare):
-        bare = shown["cited"] or shown["page"]
+    elif shown := _CITED.fullmatch(bare[max(bare.rfind("["), 0) :]) or _PAGE.fullmatch(bare):
+        bare = shown["id"]
     elif fragment := _NUMBERED.search(bare):
         bare = f"{bare[: fragment.start()]}/{fragment[1]}"
     prefix = _PREFIX.match(bare)

@@ -66,6 +66,7 @@ of another profile, or all but some, with this number of chunks before and after
 PICTURE = "Also the page, as an image."
 MAX_PATH_CHARS = 4_096  # as long as file systems allow
 MAX_HEADING_CHARS = 500  # of a path of headings
+Name = Annotated[str, Field(max_length=MAX_PATH_CHARS)]
 
 OF_EXACT = frozenset({"match", "case"})
 """Arguments of mode exact."""
@@ -92,16 +93,16 @@ class SearchArguments(Arguments):
     case: Annotated[bool | None, Field(description=SEARCH["case"])] = None
     profile: str | None = None
     collections: Annotated[
-        list[str] | None, Field(min_length=1, max_length=50, description=SEARCH["collections"])
+        list[Name] | None, Field(min_length=1, max_length=50, description=SEARCH["collections"])
     ] = None
     exclude_collections: Annotated[
-        list[str] | None, Field(max_length=50, description=SEARCH["exclude_collections"])
+        list[Name] | None, Field(max_length=50, description=SEARCH["exclude_collections"])
     ] = None
     sources: Annotated[
-        list[str] | None, Field(min_length=1, max_length=100, description=SEARCH["sources"])
+        list[Name] | None, Field(min_length=1, max_length=100, description=SEARCH["sources"])
     ] = None
     exclude_sources: Annotated[
-        list[str] | None, Field(max_length=100, description=SEARCH["exclude_sources"])
+        list[Name] | None, Field(max_length=100, description=SEARCH["exclude_sources"])
     ] = None
     filter: dict[str, Any] | None = None
     detail: Annotated[

@@ -172,8 +172,9 @@ def _allowed_words(schema: Mapping[str, Any]) -> str:
             return "true or false"
         case {"type": "integer" | "number"}:
             return _number(schema)
-        case {"type": "array", "maxItems": high}:
-            return f"a list of {'1 to' if 'minItems' in schema else 'at most'} {high} strings"
+        case {"type": "array", "maxItems": high, "items": {"maxLength": longest}}:
+            count = f"{'1 to' if 'minItems' in schema else 'at most'} {high}"
+            return f"a list of {count} strings of at most {longest} characters"
         case {"minLength": low, "maxLength": high}:
             return f"a string of {low} to {high} characters"
     return f"{'an' if schema['type'][0] in 'aeiou' else 'a'} {schema['type']}"

@@ -33,6 +33,7 @@ from server.http.auth import auth_backend, groups_matter_check
 from server.http.clients import bearer_principal
 from server.lazy_desk import LazyDesk
 from server.stdio import MAX_MESSAGE_BYTES, MAX_VALUES
+from server.tools import MAX_PATH_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -211,6 +212,22 @@ def test_i1_no_text_of_a_caller_holds_up_the_others(server: Server, body: Body) 
 def test_i1_a_word_as_long_as_a_question_may_be_costs_little(server: Server, text: str) -> None:
     """What was asked before would be remembered, so each text is asked for once, and first of all."""
     assert server.worst(search((text * MAX_QUERY_CHARS)[:MAX_QUERY_CHARS])) < MOST_SECONDS
+
+
+@pytest.mark.parametrize("begun", ["[", "https://a/passages/", "https://a/passages/" * 100])
+def test_i1_names_that_begin_as_ids_are_shown_cost_little(server: Server, begun: str) -> None:
+    name = (begun + "2" * MAX_PATH_CHARS)[:MAX_PATH_CHARS]
+    for body in (search("clock", sources=[name] * 100), search("clock", related=name), opened(id=name)):
+        assert server.worst(body) < MOST_SECONDS
+
+
+def test_i1_a_name_is_no_longer_than_a_path(server: Server) -> None:
+    for argument in ("sources", "exclude_sources", "collections", "exclude_collections"):
+        arguments = {"query": "clock", argument: ["2" * (MAX_PATH_CHARS + 1)]}
+        body = message("tools/call", name="search", arguments=arguments)
+        answer = server.portal.call(partial(server.client.post, "/mcp", content=json.dumps(body).encode()))
+        assert isinstance(answer, httpx2.Response)
+        assert str(MAX_PATH_CHARS) in answer.text
 
 
 @pytest.mark.parametrize("letter", ["ß", "ﬃ", "ᾷ"])

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 
 MARK = "zebrafish"
 QUERY = "query must be a string of 1 to 4096 characters."
-COLLECTIONS = "collections must be a list of 1 to 50 strings."
-SOURCES = "sources must be a list of 1 to 100 strings."
+COLLECTIONS = "collections must be a list of 1 to 50 strings of at most 4096 characters."
+SOURCES = "sources must be a list of 1 to 100 strings of at most 4096 characters."
 FILTER = "filter must be an object."
 LIMIT = "limit must be an integer from 0 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."
@@ -73,7 +73,7 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"query": MARK, "sources": [MARK] * 101}, SOURCES),
         (
             {"query": MARK, "exclude_sources": [None]},
-            "exclude_sources must be a list of at most 100 strings.",
+            "exclude_sources must be a list of at most 100 strings of at most 4096 characters.",
         ),
         ({"query": MARK, "max_chars": 999}, BUDGET),
         ({"query": MARK, "max_chars": 100_001}, BUDGET),

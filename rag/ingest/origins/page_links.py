@@ -25,7 +25,7 @@ from rag.uris import STANDARD_PORTS, web_address
 MAX_LINKS = 5000  # of one page
 MAX_TAGS = 20_000  # of one page, which take a second
 _TAG = re.compile(r"<(a|base|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
-_ANY_TAG = re.compile(r"<(/?[a-z]*)[^<>]*>", re.IGNORECASE)
+_ANY_TAG = re.compile(r"<(/?[a-z]*+)[^<>]*+>", re.IGNORECASE)
 _UNRESERVED = re.compile(r"%([0-9A-Fa-f]{2})")
 
 

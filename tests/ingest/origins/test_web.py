@@ -460,6 +460,7 @@ def test_a_page_of_open_tags_takes_no_longer_than_its_size() -> None:
     for part in (b"<a ", b'<a href="', b"<meta ", b"<!--", b"<a href=x>"):
         page_facts(part * 40_000, "https://example.org/", {})
         visible_text(part * 40_000)
+    visible_text(b"<" + b"a" * 200_000)
 
 
 @pytest.mark.parametrize(
