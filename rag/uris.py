@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import PurePosixPath
-from urllib.error import HTTPError
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from rag.errors import InvalidRequestError, NotFoundError
@@ -251,13 +250,6 @@ def redirect_target(address: str, location: str) -> str:
     if target is None:
         return "an address that is not valid"
     return urlsplit(target)._replace(query="", fragment="").geturl()
-
-
-def refused_redirect(address: str, error: BaseException) -> str:
-    """Where the reply redirects to that made `urllib` fail at `address`; empty if it failed otherwise."""
-    cause = error.__cause__
-    location = cause.headers.get("Location", "") if isinstance(cause, HTTPError) else ""
-    return redirect_target(address, location) if location else ""
 
 
 def seconds_asked(retry_after: str) -> float | None:

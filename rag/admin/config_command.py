@@ -50,7 +50,7 @@ from rag.search.retrievers import load_retrievers
 from rag.search.stages.custom import load_function
 from rag.store.read.catalog import check_embedder
 from rag.store.read.desk_reader import DeskReader
-from rag.uris import redirect_target, refused_redirect
+from rag.uris import redirect_target
 
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
@@ -250,19 +250,19 @@ def issuer_findings(oauth: OAuthSettings) -> Iterator[SettingFinding]:
     import jwt  # noqa: PLC0415 only needed with OAuth
 
     try:
-        keys = jwt.PyJWKClient(oauth.jwks_url, timeout=ISSUER_SECONDS).get_signing_keys()
-    except (jwt.PyJWTError, OSError, ValueError) as error:
-        target = refused_redirect(oauth.jwks_url, error)
-        why = f": it redirects to {target}. If that is right, set oauth.jwks_url to it." if target else "."
+        answer = _fetch(oauth.jwks_url)
+        keys = jwt.PyJWKSet.from_dict(answer if isinstance(answer, dict) else {}).keys
+    except jwt.PyJWTError:
+        redirects = f": it redirects to {answer}. If that is right, set oauth.jwks_url to it."
+        why = redirects if isinstance(answer, str) else "."
         text = f"Its keys can't be fetched from {oauth.jwks_url} (oauth.jwks_url){why}"
         yield SettingFinding("issuer", "wrong", text)
         return
-    yield SettingFinding("issuer", "ok", f"{len(keys)} signing keys at {oauth.jwks_url}")
-    try:
-        metadata = _metadata(oauth.issuer)
     except RefdeskError as error:  # the proxy's or the certificates' variable
-        yield SettingFinding("issuer's metadata", "wrong", str(error))
+        yield SettingFinding("issuer", "wrong", str(error))
         return
+    yield SettingFinding("issuer", "ok", f"{len(keys)} signing keys at {oauth.jwks_url}")
+    metadata = _metadata(oauth.issuer)
     if not isinstance(metadata, dict):
         redirects = f"redirects to {metadata}, where many clients don't follow"
         problem = redirects if metadata else "has none: clients don't find where to sign in"
@@ -318,7 +318,7 @@ def _metadata(issuer: str) -> dict[str, Any] | str | None:
 
 
 def _fetch(address: str) -> dict[str, Any] | str | None:
-    """The metadata at an address, or where that redirects to; None if there is neither."""
+    """The JSON object at an address, or where that redirects to; None if there is neither."""
     import httpx2  # noqa: PLC0415 only needed with OAuth
 
     from rag.models.web_client import blocking_client  # noqa: PLC0415 likewise
@@ -328,10 +328,10 @@ def _fetch(address: str) -> dict[str, Any] | str | None:
             reply = client.get(address)
         if reply.has_redirect_location:
             return redirect_target(address, reply.headers["Location"])
-        metadata = reply.raise_for_status().json()
+        document = reply.raise_for_status().json()
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         return None
-    return metadata if isinstance(metadata, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 async def _check_collections(settings: Settings, name: str, identity: EmbedderIdentity) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from socket import gaierror
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -21,6 +22,9 @@ import httpx2
 
 from rag.errors import ConfigurationError
 
+MAX_ANSWER_BYTES = 64 * 1024**2
+"""Of an answer: a thousand vectors of 3,000 numbers as text."""
+MAX_RATIO = 1_100  # of gzip, https://zlib.net/zlib_tech.html; who sends it wasn't asked to
 LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 EXCEPT = "or add {} to NO_PROXY"
 OWN_AUTHORITY = "; if your organization's own authority signed it, set SSL_CERT_FILE to that authority's file"
@@ -81,10 +85,11 @@ def _is_excepted(host: str, port: int | None, exceptions: str) -> bool:
 class ByVariables(httpx2.AsyncBaseTransport):
     """Sends each request through the proxy that the variables name for its address.
 
-    Raises UnreachableError where the reason of a failure is known.
+    Raises UnreachableError where the reason of a failure is known, and for an answer above `max_bytes`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._transports: dict[tuple[str, str, int | None], httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -93,12 +98,21 @@ class ByVariables(httpx2.AsyncBaseTransport):
         origin = url.scheme, url.host, url.port
         if origin not in self._transports:
             self._transports[origin] = _transport(url, proxy)
+        request.headers["Accept-Encoding"] = "identity"
         try:
-            return await self._transports[origin].handle_async_request(request)
+            answer = await self._transports[origin].handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             if reason := _known_reason(error, url.host, proxy):
                 raise reason from error
             raise
+        is_plain = answer.headers.get("Content-Encoding", "identity").lower() == "identity"
+        most = self._max_bytes if is_plain else self._max_bytes // MAX_RATIO
+        return httpx2.Response(
+            answer.status_code,
+            headers=answer.headers,
+            stream=_Limited(cast("httpx2.AsyncByteStream", answer.stream), most),
+            extensions=answer.extensions,
+        )
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -106,9 +120,28 @@ class ByVariables(httpx2.AsyncBaseTransport):
             await transport.aclose()
 
 
-def client(**options: Any) -> httpx2.AsyncClient:  # noqa: ANN401 those of the library's client
+@dataclass(frozen=True, slots=True)
+class _Limited(httpx2.AsyncByteStream):
+    """The bytes of an answer; UnreachableError if they are more than `most`."""
+
+    stream: httpx2.AsyncByteStream
+    most: int
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        count = 0
+        async for part in self.stream:
+            count += len(part)
+            if count > self.most:
+                raise UnreachableError("its answer is too large")
+            yield part
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+def client(*, max_bytes: int = MAX_ANSWER_BYTES, **options: Any) -> httpx2.AsyncClient:  # noqa: ANN401 the library's
     """A client, which follows no redirects unless the options say so."""
-    return httpx2.AsyncClient(transport=ByVariables(), **options)
+    return httpx2.AsyncClient(transport=ByVariables(max_bytes), **options)
 
 
 def blocking_client(**options: Any) -> httpx2.Client:  # noqa: ANN401 those of the library's client

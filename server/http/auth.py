@@ -56,7 +56,7 @@ from rag.models import web_client
 from rag.uris import CITED, PASSAGE_PAGES, split_citation
 from server.call_audit import note_caller, note_refusal
 from server.http.clients import Caller
-from server.http.oauth import GroupsMatter, JwtVerifier, missing_scope, requested_scopes
+from server.http.oauth import MAX_ANSWER_BYTES, GroupsMatter, JwtVerifier, missing_scope, requested_scopes
 from server.http.passage_pages import ROUTE, PassagePages, refusal
 from server.lazy_desk import LazyDesk
 
@@ -256,7 +256,9 @@ class PageSignIn:
         self._backend = backend
         self._endpoints: tuple[str, str] | None = None
         self._discovering, self._tried_at = anyio.Lock(), float("-inf")
-        self._client = web_client.client(timeout=ANSWER_SECONDS)  # shared: its certificates take 80 ms
+        self._client = web_client.client(
+            max_bytes=MAX_ANSWER_BYTES, timeout=ANSWER_SECONDS
+        )  # shared: its certificates take 80 ms
 
     @property
     def routes(self) -> list[Route]:

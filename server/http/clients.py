@@ -176,9 +176,7 @@ RAW_RESPONSE = (
     "Cache-Control: no-store\r\nConnection: close\r\n\r\n{reason}"
 )
 _HEAD = re.compile(rb"(.*?)\r?\n\r?\n", re.DOTALL)
-_FRAMING = re.compile(
-    rb"^(content-length|transfer-encoding)[ \t]*:[ \t]*(.*?)[ \t\r]*$", re.IGNORECASE | re.MULTILINE
-)
+_FRAMING = {b"content-length", b"transfer-encoding"}
 
 
 def max_connections() -> int:
@@ -205,14 +203,19 @@ def is_ambiguous(received: bytes) -> bool:
     Example: b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" -> True.
     """
     head = _HEAD.match(received)
-    framing = [(name.lower(), value) for name, value in _FRAMING.findall(head[1])] if head else []
+    fields = (line.partition(b":") for line in head[1].lower().split(b"\n")) if head else ()
+    framing = [
+        (name, value.strip(b" \t\r"))
+        for text, _, value in fields
+        if (name := text.rstrip(b" \t")) in _FRAMING
+    ]
     match framing:
         case []:
             return False
         case [(b"content-length", length)]:
             return not re.fullmatch(rb"[0-9]+", length)
         case [(b"transfer-encoding", coding)]:
-            return coding.lower() != b"chunked" or b"HTTP/1.0" in received.partition(b"\n")[0]
+            return coding != b"chunked" or b"HTTP/1.0" in received.partition(b"\n")[0]
     return True
 
 

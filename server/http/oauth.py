@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import anyio
+import httpx2
 import jwt
-from anyio import to_thread
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from starlette.responses import JSONResponse, Response
@@ -26,7 +26,8 @@ from rag.access.rule import MAX_ENTRIES
 from rag.config.server_settings import OAuthSettings
 from rag.corpus import Binding, Principal
 from rag.errors import ProviderError, RefdeskError
-from rag.uris import refused_redirect
+from rag.models import web_client
+from rag.uris import redirect_target
 from server.call_audit import note_refusal
 from server.http.clients import NOBODY, Caller
 
@@ -345,6 +346,7 @@ def scopes_of(claims: Claims) -> list[str]:
 MIN_RSA_BITS = 2048
 FRESH_SECONDS = 300  # older keys are fetched again
 OUTAGE_SECONDS = 3600  # if that fails, keys are used up to this age
+MAX_ANSWER_BYTES = 1024**2  # of the issuer
 COOLDOWN_SECONDS = 30  # between two attempts to fetch
 FETCH_SECONDS = 5
 
@@ -353,10 +355,11 @@ class SigningKeys:
     """The issuer's public keys by id. Any number of unknown ids cost at most one fetch in thirty seconds."""
 
     def __init__(self, url: str) -> None:
-        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=FETCH_SECONDS)
+        self._url = url
+        self._client = web_client.client(max_bytes=MAX_ANSWER_BYTES, timeout=FETCH_SECONDS)
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched_at = self._tried_at = float("-inf")
-        self._lock, self._thread = anyio.Lock(), anyio.CapacityLimiter(1)
+        self._lock = anyio.Lock()
 
     async def key(self, id_: str) -> jwt.PyJWK | None:
         """The key with this id; None if the issuer has no such key.
@@ -379,12 +382,14 @@ class SigningKeys:
         try:
             # The client's own timeout restarts with every byte; a slow issuer could hold the lock forever.
             with anyio.fail_after(FETCH_SECONDS):
-                keys = await to_thread.run_sync(
-                    self._client.get_signing_keys, abandon_on_cancel=True, limiter=self._thread
-                )
-        except (jwt.PyJWTError, OSError, ValueError) as error:
-            target = refused_redirect(self._client.uri, error)
-            why = f"it redirects to {target}; set oauth.jwks_url" if target else type(error).__name__
+                keys = _signing_keys(await self._client.get(self._url))
+        except (httpx2.HTTPError, jwt.PyJWTError, TimeoutError, ValueError, ProviderError) as error:
+            # Other messages may quote the issuer.
+            why = (
+                error
+                if isinstance(error, web_client.UnreachableError | ProviderError)
+                else type(error).__name__
+            )
             log.warning("The issuer's keys can't be fetched: %s", why)
             return
         self._keys = {key.key_id: key for key in keys if key.key_id and _is_strong(key)}
@@ -392,6 +397,16 @@ class SigningKeys:
 
     def _age(self) -> float:
         return time.monotonic() - self._fetched_at
+
+
+def _signing_keys(answer: httpx2.Response) -> list[jwt.PyJWK]:
+    """The keys of an issuer's answer, but for those that aren't for signing."""
+    if answer.has_redirect_location:
+        target = redirect_target(str(answer.url), answer.headers["Location"])
+        raise ProviderError(f"it redirects to {target}; set oauth.jwks_url")
+    document = answer.raise_for_status().json()
+    keys = jwt.PyJWKSet.from_dict(document if isinstance(document, dict) else {}).keys
+    return [key for key in keys if key.public_key_use in {"sig", None}]
 
 
 def _is_strong(key: jwt.PyJWK) -> bool:

@@ -30,7 +30,7 @@ from server.call_audit import RefusalLog
 from server.handlers import create_server
 from server.http.application import http_app
 from server.http.auth import auth_backend, groups_matter_check
-from server.http.clients import bearer_principal
+from server.http.clients import bearer_principal, is_ambiguous
 from server.lazy_desk import LazyDesk
 from server.stdio import MAX_MESSAGE_BYTES, MAX_VALUES
 from server.tools import MAX_PATH_CHARS
@@ -228,6 +228,14 @@ def test_i1_a_name_is_no_longer_than_a_path(server: Server) -> None:
         answer = server.portal.call(partial(server.client.post, "/mcp", content=json.dumps(body).encode()))
         assert isinstance(answer, httpx2.Response)
         assert str(MAX_PATH_CHARS) in answer.text
+
+
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("field", [b"Content-Length", b"Transfer-Encoding"])
+@pytest.mark.parametrize("filler", [b" ", b"\t", b" \r"])
+def test_i1_the_head_of_a_request_is_read_in_linear_time(field: bytes, filler: bytes) -> None:
+    assert is_ambiguous(b"POST / HTTP/1.1\r\n" + field + b": a" + filler * 60_000 + b"b\r\n\r\n")
+    assert not is_ambiguous(b"POST / HTTP/1.1\r\nX-Other: a" + filler * 60_000 + b"b\r\n\r\n")
 
 
 @pytest.mark.parametrize("letter", ["ß", "ﬃ", "ᾷ"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 
 import httpx2
@@ -9,6 +10,7 @@ import pytest
 
 from rag.errors import ConfigurationError
 from rag.models.web_client import UnreachableError, blocking_client, client, proxy_for
+from tests.endpoint import running
 
 pytestmark = pytest.mark.anyio
 
@@ -104,3 +106,24 @@ async def test_an_unusable_variable_that_the_address_does_not_need_harms_nothing
     async with client() as web:
         with pytest.raises(httpx2.ConnectError, match="attempts failed"):
             await web.get("http://127.0.0.1:1/")
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "fits"),
+    [  # the last is 4 KB on the wire
+        (b"x" * 4_000, "identity", True),
+        (b"x" * 4_001, "identity", False),
+        (gzip.compress(b"x" * 90, mtime=0), "gzip", True),
+        (gzip.compress(b"x" * 4_000_000, mtime=0), "gzip", False),
+    ],
+)
+async def test_an_answer_takes_no_more_memory_than_it_may(body: bytes, encoding: str, *, fits: bool) -> None:
+    with running() as provider:
+        provider.script = [lambda _request: (200, {"Content-Encoding": encoding}, body)]
+        async with client(max_bytes=4_000 if encoding == "identity" else 40_000) as web:
+            if fits:
+                assert (await web.post(provider.url, json={})).status_code == 200
+            else:
+                with pytest.raises(UnreachableError, match="too large"):
+                    await web.post(provider.url, json={})
+    assert provider.headers[0]["Accept-Encoding"] == "identity"
