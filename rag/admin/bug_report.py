@@ -16,13 +16,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from rag.access.tenants import home_of, storages_of, tenants
 from rag.admin.sources_command import folder_bytes
-from rag.config.load import setting_values
+from rag.config.load import named_values, setting_values
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import ConfigurationError, RefdeskError
@@ -162,7 +163,9 @@ async def _names(settings: Settings, config: Path) -> dict[str, str]:
             if collection.name != "documents"
         ]
     names |= {name: f"COLLECTION-{number}" for number, name in enumerate(dict.fromkeys(collection_names), 1)}
-    return names
+    values = chain(setting_values(settings, changed_only=True), named_values(settings))
+    models = dict.fromkeys(value for keys, value in values if keys[-1] == "model" and value)
+    return names | {model: f"MODEL-{number}" for number, model in enumerate(models, 1)}
 
 
 def without_names(line: str, names: Mapping[str, str]) -> str:

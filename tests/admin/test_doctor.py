@@ -406,6 +406,10 @@ def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: 
     filled.run("ingest", tmp_path / "zebra.md", "--collection", "savanna", "--tenant", "acme")
     config, report = tmp_path / "config.toml", tmp_path / "report.md"
     config.write_text(f'data = "{filled.data}"\n[server]\ntitle = "Zebra desk"\n[search]\nlimit = 7\n')
+    with config.open("a") as settings:
+        settings.write(
+            '[embedder]\nprovider = "openai"\nmodel = "zebra-tuned"\nbase_url = "http://127.0.0.1:9/v1"\n'
+        )
     shutil.rmtree(table_folder(filled.data, schema.chunks_table("acme", "savanna")))
     gone = table_folder(filled.data, schema.chunks_table("acme", "giraffe-merger"))
     shutil.copytree(table_folder(filled.data, schema.chunks_table("default", "documents")), gone)
@@ -418,6 +422,7 @@ def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: 
         "- search.limit = 7",
         "- wrong, tables, TENANT-1.COLLECTION-1: The table chunks__tenant_TENANT-1__src_COLLECTION-1",
         "- default.documents: 3 sources, 3 chunks, ",
+        "openai MODEL-1",
         ', complete, {"added": 3}',
         "- lancedb 0.40",
     ):

@@ -25,6 +25,7 @@ from rag.ingest.origins.origin_look import FetchError, RefusedError
 Resolve: TypeAlias = "Callable[[str, int], Awaitable[list[str]]]"
 """The addresses of a host, in the order in which to try them."""
 _NAT64 = ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
+_LOCAL_NAT64 = ip_network("64:ff9b:1::/48")  # RFC 8215: their place is the network's own choice
 
 
 async def resolved(host: str, port: int) -> list[str]:
@@ -44,6 +45,8 @@ def is_public(address: str) -> bool:
     """
     parsed = ip_address(address.partition("%")[0])
     if any(not is_public(str(inner)) for inner in _inside(parsed)):  # such a one leads into a private network
+        return False
+    if parsed in _LOCAL_NAT64:
         return False
     return parsed.is_global and not (parsed.is_multicast or parsed.is_reserved or parsed.is_unspecified)
 
