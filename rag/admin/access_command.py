@@ -21,7 +21,7 @@ from rag.access import rule
 from rag.access.keys import keys_in
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, access_state, log_act
-from rag.admin.command_line import command, options
+from rag.admin.command_line import command, flag, options
 from rag.admin.sources_command import NameIndex, open_tables, readable_tables, reply_names
 from rag.admin.terminal import Group, arguments, echo, print_json, print_result
 from rag.config.settings import Settings
@@ -128,9 +128,7 @@ def _new_files_line(folder: AccessRecord) -> str:
 
 @command("set", access_command, changes=True)
 @_sources_options
-@click.option(
-    "--if-open", is_flag=True, help="Only sources that are open to the tenant. Whom they deny stays denied."
-)
+@flag("--if-open", help="Only sources that are open to the tenant. Whom they deny stays denied.")
 @access_options
 async def set_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,

@@ -16,7 +16,7 @@ from rag.access.keys import KEYS, Keys
 from rag.access.rule import valid_name
 from rag.access.tenants import home_of, storages_of, tenant_of
 from rag.admin.audit_command import Act, log_act, logged_access, read_log
-from rag.admin.command_line import NamedPath, command
+from rag.admin.command_line import NamedPath, command, flag
 from rag.admin.key_command import changing_keys
 from rag.admin.terminal import Group, print_result
 from rag.config.settings import Settings, StorageSettings
@@ -40,7 +40,7 @@ _FILE = click.argument("file", type=NamedPath(dir_okay=False))
 
 @command("backup", changes=True)  # it must see at once what others change
 @_FILE
-@click.option("--yes", is_flag=True, help="Replace the file if it exists.")
+@flag("--yes", help="Replace the file if it exists.")
 async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: bool) -> None:
     """Back up a tenant to a file.
 
@@ -68,13 +68,12 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
 @click.option(
     "--as", "new_name", metavar="NAME", help="Restore as this tenant. Default: the tenant of the backup."
 )
-@click.option("--yes", is_flag=True, help="Replace collections that exist.")
-@click.option(
+@flag("--yes", help="Replace collections that exist.")
+@flag(
     "--exact",
-    is_flag=True,
     help="Also bring back rights that were narrowed and documents that were purged since the backup.",
 )
-@click.option("--check", is_flag=True, help="Only check the file.")
+@flag("--check", help="Only check the file.")
 async def restore_command(  # noqa: PLR0913 the options
     settings: Settings,
     *,
@@ -231,9 +230,7 @@ def storage_command() -> None:
     """
 
 
-verify_option = click.option(
-    "--verify", is_flag=True, help="Read everything back afterwards, and compare it."
-)
+verify_option = flag("--verify", help="Read everything back afterwards, and compare it.")
 
 
 @command("copy", storage_command, of_tenant=False)

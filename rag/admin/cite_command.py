@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from rag.access.rule import visible
 from rag.access.tenants import local_principal
-from rag.admin.command_line import NamedPath, command
+from rag.admin.command_line import NamedPath, command, flag
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import FAILED, Group, print_result
 from rag.config.settings import Settings
@@ -54,7 +54,7 @@ def cite_command() -> None:
 
 @command("check", cite_command, of_asker=True)
 @click.argument("answer", type=click.File("rb"), default="-", metavar="[FILE]")
-@click.option("--require", is_flag=True, help="Fail if a paragraph or a quote has no citation.")
+@flag("--require", help="Fail if a paragraph or a quote has no citation.")
 @click.option(
     "--backup",
     type=NamedPath(dir_okay=False),

@@ -15,7 +15,7 @@ import click
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.collection_changes import chunking_option, chunking_words
-from rag.admin.command_line import NamedPath, command
+from rag.admin.command_line import NamedPath, command, flag
 from rag.admin.eval_command import comparison_json, print_comparison, print_runs, run_json
 from rag.admin.ingestion import with_cache
 from rag.admin.progress_bar import EvaluationProgress
@@ -57,14 +57,13 @@ NAMED = 5  # documents in a message
     help="Search the present and the new tables for these judged questions (eval new makes the file), show "
     "which are better, and on a terminal ask whether to switch.",
 )
-@click.option(
+@flag(
     "--if-better",
-    is_flag=True,
     help="With --questions: switch only if nDCG@10 rises; otherwise exit with 1. The new tables wait: the "
     "same command without this option switches to them, and purge drops them.",
 )
-@click.option("--undo", is_flag=True, help="Go back to the tables from before the last rebuild.")
-@click.option("--restart", is_flag=True, help="Drop what an unfinished rebuild has made, and start over.")
+@flag("--undo", help="Go back to the tables from before the last rebuild.")
+@flag("--restart", help="Drop what an unfinished rebuild has made, and start over.")
 async def rebuild_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,

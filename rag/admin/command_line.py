@@ -56,6 +56,10 @@ def options(*decorators: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+flag = functools.partial(click.option, is_flag=True)
+"""An option without a value."""
+
+
 def _noted_groups(
     _context: click.Context, _option: click.Parameter, groups: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -99,7 +103,7 @@ _OPTIONS = (
         metavar="DIR",
         help="Data folder. Overrides REFDESK_DATA and data in the settings.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    flag("--json", "as_json", help="Print JSON."),
 )
 
 
@@ -199,7 +203,7 @@ def nothing_yet(nouns: str) -> str:
 
 def confirmed_option(text: str) -> Callable[[Any], Any]:
     """--yes, without which the command does nothing."""
-    return click.option("--yes", is_flag=True, required=True, expose_value=False, help=text)
+    return flag("--yes", required=True, expose_value=False, help=text)
 
 
 def collection_option(default: str | None) -> Callable[[Any], Any]:

@@ -27,7 +27,7 @@ from anyio import to_thread
 from rag.access.keys import ApiKey, keys_in
 from rag.access.rule import BoundTo, walls
 from rag.access.tenants import check_tenant, tenant_of
-from rag.admin.command_line import command, settings_file
+from rag.admin.command_line import command, flag, settings_file
 from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import collections_by_tenant
 from rag.admin.terminal import FAILED, Group, echo, print_json
@@ -519,7 +519,7 @@ def config_command() -> None:
 
 
 @command("check", config_command, of_desk=True)
-@click.option("--all", "everything", is_flag=True, help="Print all settings, also those with their defaults.")
+@flag("--all", "everything", help="Print all settings, also those with their defaults.")
 async def check_command(settings: Settings, *, everything: bool, as_json: bool) -> int:
     """Check the settings, and try what they name.
 

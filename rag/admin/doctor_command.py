@@ -29,7 +29,7 @@ from rag.access.tenants import home_of, storages_of, tenant_of, tenants
 from rag.admin import config_command
 from rag.admin.audit_command import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, requirements, write_report
-from rag.admin.command_line import NamedPath, command, settings_file
+from rag.admin.command_line import NamedPath, command, flag, settings_file
 from rag.admin.connect.connect_check import address_in, check_server
 from rag.admin.connect.connect_command import connected_entries
 from rag.admin.connect.host_config import HostFile
@@ -224,8 +224,8 @@ CHECKS: Sequence[Check] = (
 
 @command("doctor", of_tenant=False)
 @click.argument("part", type=click.Choice(["storage"]), required=False)
-@click.option("--fix", is_flag=True, help="Mend what can be mended. Rights never become wider.")
-@click.option("--yes", is_flag=True, help="With --fix: also where that may lose documents.")
+@flag("--fix", help="Mend what can be mended. Rights never become wider.")
+@flag("--yes", help="With --fix: also where that may lose documents.")
 @click.option(
     "--bundle",
     type=NamedPath(),

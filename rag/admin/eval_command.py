@@ -17,6 +17,7 @@ from rag.admin.command_line import (
     NamedPath,
     collection_option,
     command,
+    flag,
     has_asker_options,
     language_option,
     same_desk,
@@ -341,7 +342,7 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
 
 @command("run", eval_command, of_asker=True, changes=True)
 @click.argument("path", type=NamedPath())
-@click.option("--fresh", is_flag=True, help="Search a temporary collection of the set's own documents.")
+@flag("--fresh", help="Search a temporary collection of the set's own documents.")
 @collection_option(None)
 @language_option("the set's documents, with --fresh")
 @click.option("--profile", "profiles", multiple=True, metavar="NAME", help="Retrieval profile. Repeatable.")
@@ -349,7 +350,7 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
     "--mode", "modes", callback=_modes, metavar="MODE,…", help="dense, sparse, hybrid, or a list of them."
 )
 @metric_option
-@click.option("--diff", is_flag=True, help="List the questions on which the runs differ.")
+@flag("--diff", help="List the questions on which the runs differ.")
 @click.option(
     "--fail-under",
     "floors",

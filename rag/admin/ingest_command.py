@@ -17,7 +17,7 @@ import anyio
 import click
 
 from rag.admin.access_command import access_json, access_options, requested_access
-from rag.admin.command_line import NamedPath, collection_option, command, language_option, write_page
+from rag.admin.command_line import NamedPath, collection_option, command, flag, language_option, write_page
 from rag.admin.connect.connect_command import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report
@@ -60,9 +60,8 @@ def _tell_battery(event: Literal["paused", "resumed"], *, as_log: bool) -> None:
         echo("Paused: this machine runs on battery." if event == "paused" else "Going on.", err=True)
 
 
-known_ok_option = click.option(
+known_ok_option = flag(
     "--known-ok",
-    is_flag=True,
     help="Exit with 0 if the only failures are those of an earlier run, of files that haven't changed.",
 )
 
@@ -73,7 +72,7 @@ known_ok_option = click.option(
 @click.option(
     "--exclude", multiple=True, metavar="GLOB", help="Skip files and folders that match. Repeatable."
 )
-@click.option("--archives", is_flag=True, help="Also ingest the documents in ZIP and tar archives.")
+@flag("--archives", help="Also ingest the documents in ZIP and tar archives.")
 @collection_option(DEFAULT_COLLECTION)
 @language_option("a new collection")
 @click.option(
@@ -86,19 +85,17 @@ known_ok_option = click.option(
     "the built-in model that fits the documents.",
 )
 @access_options
-@click.option("--set-access", is_flag=True, help="Also apply the access options to existing sources.")
-@click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are missing.")
+@flag("--set-access", help="Also apply the access options to existing sources.")
+@flag("--yes", help="Remove sources even if most files of a folder are missing.")
 @known_ok_option
-@click.option(
+@flag(
     "--estimate",
-    is_flag=True,
     help="Only print how much there is to embed, at what cost and in what time. Nothing is stored or sent.",
 )
-@click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
-@click.option("--watch", "watches", is_flag=True, help="Run again whenever something changes, until Ctrl-C.")
-@click.option(
+@flag("--dry-run", help="Write nothing; show what would change, and who could see it.")
+@flag("--watch", "watches", help="Run again whenever something changes, until Ctrl-C.")
+@flag(
     "--gentle",
-    is_flag=True,
     help="Use one processor at the lowest priority, and begin no file while the machine runs on battery.",
 )
 @click.option(
@@ -107,12 +104,11 @@ known_ok_option = click.option(
     metavar="ADDRESS",
     help="Parse, cut and embed on a Ray cluster: ray://HOST:PORT, or local for one of this machine.",
 )
-@click.option("--verbose", is_flag=True, help="List every file, also unchanged ones and those not read.")
-@click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
-@click.option(
+@flag("--verbose", help="List every file, also unchanged ones and those not read.")
+@flag("--log", "as_log", help="Write the progress to standard error as JSON lines.")
+@flag(
     "--tied",
     "is_tied",
-    is_flag=True,
     hidden=True,  # for server.intake
     callback=end_with_starter,
     help="End when standard input does.",

@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import click
 from pydantic import ValidationError
 
 from rag.access.rule import valid_name
-from rag.admin.command_line import command, same_desk, settings_file
+from rag.admin.command_line import command, flag, same_desk, settings_file
 from rag.admin.terminal import ask, echo, print_result
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL
 from rag.config.server_settings import HttpSettings
@@ -79,7 +78,7 @@ class Answers:
 
 
 @command("init", of_tenant=False, makes_settings=True)
-@click.option("--yes", is_flag=True, help="Ask nothing; take the default answers.")
+@flag("--yes", help="Ask nothing; take the default answers.")
 async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
     """Ask six questions, and write a settings file with comments.
 

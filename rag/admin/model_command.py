@@ -18,7 +18,7 @@ import click
 from anyio import to_thread
 
 from rag.admin import model_install
-from rag.admin.command_line import NamedPath, command, options
+from rag.admin.command_line import NamedPath, command, flag, options
 from rag.admin.progress_bar import download_progress
 from rag.admin.sources_command import collections_by_tenant
 from rag.admin.terminal import FAILED, Group, echo, interruptible, print_json, print_result, print_table
@@ -240,7 +240,7 @@ OWN = ("graph", "reranker", "pooling", "query_prefix", "document_prefix", "windo
 
 fact_options = options(
     click.option("--graph", metavar="PATH", help="The ONNX file, if there are several."),
-    click.option("--reranker", is_flag=True, help="It is a reranker (cross-encoder), not an embedder."),
+    flag("--reranker", help="It is a reranker (cross-encoder), not an embedder."),
     click.option(
         "--pooling",
         type=click.Choice(get_args(Pooling)),
@@ -262,9 +262,8 @@ fact_options = options(
     metavar="FOLDER",
     help="Take the files from this folder, copied from elsewhere. They are checked as downloads are.",
 )
-@click.option(
+@flag(
     "--trust",
-    is_flag=True,
     help="Install a model that nobody has verified for refdesk. model verify compares it with this download.",
 )
 @click.option("--revision", metavar="COMMIT", help="The revision of a model that refdesk doesn't know.")

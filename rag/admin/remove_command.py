@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, ActName, State, access_state, log_act
-from rag.admin.command_line import collection_option, command, nothing_yet
+from rag.admin.command_line import collection_option, command, flag, nothing_yet
 from rag.admin.runs_command import forget_names, forget_runs
 from rag.admin.sources_command import (
     NameIndex,
@@ -76,12 +76,8 @@ REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command aga
 
 @command("remove", changes=True)
 @click.argument("sources", nargs=-1, metavar="[ID|PATH]...")
-@click.option("--all", "everything", is_flag=True, help="Remove the whole collection.")
-@click.option(
-    "--forget",
-    is_flag=True,
-    help="Also delete their access records, and the records of sources removed before.",
-)
+@flag("--all", "everything", help="Remove the whole collection.")
+@flag("--forget", help="Also delete their access records, and the records of sources removed before.")
 @collection_option(DEFAULT_COLLECTION)
 async def remove_command(
     settings: Settings,
@@ -259,7 +255,7 @@ class PurgeResult:
 
 
 @command("purge", changes=True)
-@click.option("--forget", is_flag=True, help="Also delete the access records of removed documents.")
+@flag("--forget", help="Also delete the access records of removed documents.")
 @collection_option(None)
 async def purge_command(settings: Settings, *, collection: str | None, forget: bool, as_json: bool) -> None:
     """Delete the text of removed documents from the disk.

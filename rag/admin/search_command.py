@@ -10,7 +10,7 @@ from typing import Any, get_args
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import NamedPath, command, json_object, same_desk, write_page
+from rag.admin.command_line import NamedPath, command, flag, json_object, same_desk, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.admin.sources_command import open_collections, readable_tables
@@ -88,7 +88,7 @@ def _stages(of: str | None, without: tuple[str, ...], neighbors: int | None) -> 
     type=click.Choice(get_args(Match)),
     help="In mode exact: a part of the text, whole words, or a regular expression (RE2).",
 )
-@click.option("--case", is_flag=True, default=None, help="In mode exact: letter case counts.")
+@flag("--case", default=None, help="In mode exact: letter case counts.")
 @click.option(
     "--must-contain", multiple=True, metavar="TEXT", help="Only passages with this text. Repeatable."
 )
@@ -132,14 +132,14 @@ def _stages(of: str | None, without: tuple[str, ...], neighbors: int | None) -> 
 @click.option(
     "--neighbors", type=int, metavar="N", help="Show this number of chunks before and after each passage."
 )
-@click.option("--vectors", is_flag=True, help="With --json: also print the vector of each passage.")
+@flag("--vectors", help="With --json: also print the vector of each passage.")
 @click.option(
     "--detail",
     type=click.Choice(get_args(Detail)),
     help="Show of each hit the sentence that answers, the passage, or the section around it.",
 )
-@click.option("--context", is_flag=True, help="Print all passages as one text with citations, for a prompt.")
-@click.option("--explain", is_flag=True, help="Also print the trace of the search, step by step.")
+@flag("--context", help="Print all passages as one text with citations, for a prompt.")
+@flag("--explain", help="Also print the trace of the search, step by step.")
 @click.option("--expect", metavar="ID", help="Also explain at which step this source dropped out.")
 @click.option(
     "--report",

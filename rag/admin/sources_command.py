@@ -20,7 +20,7 @@ from unicodedata import normalize
 import click
 
 from rag.access.tenants import tenant_of, tenants
-from rag.admin.command_line import collection_option, command, same_desk
+from rag.admin.command_line import collection_option, command, flag, same_desk
 from rag.admin.terminal import echo, print_json, print_result, table_lines
 from rag.config.settings import Settings
 from rag.corpus import Collection, Source
@@ -44,9 +44,7 @@ PREVIEW_CHARS = 500
 
 @command("sources")
 @collection_option(None)
-@click.option(
-    "--flags", is_flag=True, help="Say which texts contain orders to a model, personal data or secrets."
-)
+@flag("--flags", help="Say which texts contain orders to a model, personal data or secrets.")
 async def sources_command(settings: Settings, *, collection: str | None, flags: bool, as_json: bool) -> None:
     """List the sources of all collections, or of one."""
     tables = readable_tables(await open_collections(settings, collection))
@@ -62,7 +60,7 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
 
 @command("source")
 @click.argument("name", metavar="ID")
-@click.option("--text", is_flag=True, help="Print the whole text, not only its beginning.")
+@flag("--text", help="Print the whole text, not only its beginning.")
 async def source_command(settings: Settings, *, name: str, text: bool, as_json: bool) -> None:
     """Show a source: its metadata, outline and text.
 

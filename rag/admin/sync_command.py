@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import click
 
 from rag.access.tenants import at_tenant
-from rag.admin.command_line import command
+from rag.admin.command_line import command, flag
 from rag.admin.dry_run import dry_run_json, make_dry_run, print_dry_run
 from rag.admin.ingest_command import exit_code, known_ok_option, report_json, watch
 from rag.admin.ingestion import RunOptions, access_of_origin, origin_run, rights_of, run_ingest, stated_access
@@ -31,14 +31,14 @@ from rag.ingest.requested_access import Rights
 
 @command("sync", of_tenant=False, changes=True)
 @click.argument("origins", nargs=-1, metavar="[ORIGIN]...")
-@click.option("--set-access", is_flag=True, help="Also apply the origin's access to existing sources.")
-@click.option("--yes", is_flag=True, help="Remove sources even if most of an origin is missing.")
+@flag("--set-access", help="Also apply the origin's access to existing sources.")
+@flag("--yes", help="Remove sources even if most of an origin is missing.")
 @known_ok_option
-@click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
-@click.option("--watch", "watches", is_flag=True, help="Sync folders whenever they change, until Ctrl-C.")
-@click.option("--quiet", is_flag=True, help="Print nothing unless something changed or failed.")
-@click.option("--verbose", is_flag=True, help="List every document, also unchanged ones.")
-@click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
+@flag("--dry-run", help="Write nothing; show what would change, and who could see it.")
+@flag("--watch", "watches", help="Sync folders whenever they change, until Ctrl-C.")
+@flag("--quiet", help="Print nothing unless something changed or failed.")
+@flag("--verbose", help="List every document, also unchanged ones.")
+@flag("--log", "as_log", help="Write the progress to standard error as JSON lines.")
 async def sync_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,

@@ -10,7 +10,7 @@ from anyio import to_thread
 from rag.access.rule import valid_name
 from rag.access.tenants import at_tenant, storage_of, storages_of, tenants
 from rag.admin.audit_command import Act, log_act
-from rag.admin.command_line import command, confirmed_option
+from rag.admin.command_line import command, confirmed_option, flag
 from rag.admin.key_command import revoke_keys
 from rag.admin.runs_command import forget_runs
 from rag.admin.terminal import Group, echo, print_json, print_result, print_table
@@ -99,9 +99,8 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @command("remove", tenant_command, of_tenant=False, changes=True)
 @click.argument("name")
 @confirmed_option("Delete the tenant, all its documents and its keys.")
-@click.option(
+@flag(
     "--without-storage",
-    is_flag=True,
     help="Don't touch the storage that the tenant has of its own. Use it if that storage is lost.",
 )
 async def remove_command(settings: Settings, *, name: str, without_storage: bool, as_json: bool) -> None:

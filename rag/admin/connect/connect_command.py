@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import asker_arguments, command, same_desk, settings_file
+from rag.admin.command_line import asker_arguments, command, flag, same_desk, settings_file
 from rag.admin.connect.host_config import HostFile, Keys, Wish, input_index, key_variable, remote_wish
 from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch, secret_names
 from rag.admin.terminal import ask_secretly, confirm, echo, print_json, print_result, print_table
@@ -233,14 +233,12 @@ PLACEHOLDER = "YOUR_KEY"
     help="With --remote: name a variable that holds the key, write the key into the file, or send none. "
     "Default: variable, or file if the host knows no variables.",
 )
-@click.option("--print", "prints", is_flag=True, help="Only print the entry, to put in by hand.")
-@click.option("--link", "links", is_flag=True, help="Only print a link that installs it with one click.")
-@click.option("--remove", "removes", is_flag=True, help="Take the entry out.")
-@click.option(
-    "--check", "checks", is_flag=True, help="Start the server as the host would; show what it sees."
-)
-@click.option("--skill", is_flag=True, help="Print a text that teaches an agent to use the desk: a skill.")
-@click.option("--yes", is_flag=True, help="Don't ask. Also replace another entry of the same name.")
+@flag("--print", "prints", help="Only print the entry, to put in by hand.")
+@flag("--link", "links", help="Only print a link that installs it with one click.")
+@flag("--remove", "removes", help="Take the entry out.")
+@flag("--check", "checks", help="Start the server as the host would; show what it sees.")
+@flag("--skill", help="Print a text that teaches an agent to use the desk: a skill.")
+@flag("--yes", help="Don't ask. Also replace another entry of the same name.")
 async def connect_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,

@@ -33,7 +33,7 @@ from starlette.routing import Route
 from rag import errors, report
 from rag.access.keys import VALID_DAYS, new_pass
 from rag.admin import search_report
-from rag.admin.command_line import command, settings_file
+from rag.admin.command_line import command, flag, settings_file
 from rag.admin.terminal import echo, print_json
 from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
 from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
@@ -240,7 +240,7 @@ END_SECONDS = 2  # for requests that run when the console ends
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port. Default: a free one."
 )
-@click.option("--open", "opens", is_flag=True, help="Open the browser.")
+@flag("--open", "opens", help="Open the browser.")
 async def console_command(settings: Settings, *, port: int, opens: bool, as_json: bool) -> None:
     """Show and administer this desk in a browser.
 
