@@ -118,3 +118,12 @@ def as_value_error() -> Iterator[None]:
         yield
     except RefdeskError as error:
         raise ValueError(str(error).rstrip(".")) from error
+
+
+@contextmanager
+def if_system_refuses(kind: type[RefdeskError], problem: str, remedy: str = "") -> Iterator[None]:
+    """If an OSError ends the block, raise an error of this kind: the problem, the reason, the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{problem}: {error.strerror}. {remedy}".rstrip()) from error

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from rag.access.tenants import home_of, tenants
 from rag.config.settings import Settings
-from rag.errors import ConfigurationError, StoreError
+from rag.errors import ConfigurationError, StoreError, if_system_refuses
 from rag.models.breaker import Breaker
 from rag.run_history import IngestionRun, last_runs
 from server.admission import Admission
@@ -103,13 +103,9 @@ class Metrics:
         Raises:
             ConfigurationError: the port is taken.
         """
-        try:
+        problem = f"Cannot bind 127.0.0.1:{port} (http.metrics_port)"
+        with if_system_refuses(ConfigurationError, problem, "Set another port, or 0 for no metrics."):
             server = _Listener((LOOPBACK, port), _Handler)
-        except OSError as error:
-            raise ConfigurationError(
-                f"Cannot bind 127.0.0.1:{port} (http.metrics_port): {error.strerror}. "
-                "Set another port, or 0 for no metrics."
-            ) from error
         server.set_app(self._wsgi_app({f"{name}:{port}" for name in (LOOPBACK, "localhost")}))
         threading.Thread(target=server.serve_forever, daemon=True).start()
 

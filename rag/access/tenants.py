@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rag.access.rule import DEFAULT_TENANT, NAME_PATTERN
 from rag.corpus import Principal
-from rag.errors import ConfigurationError, RefdeskError, StoreError
+from rag.errors import ConfigurationError, RefdeskError, StoreError, if_system_refuses
 from rag.home import Bucket, Home, local_folder, names, read, sizes, unreadable
 from rag.report import names_briefly
 
@@ -63,10 +63,8 @@ def storages_of(data: Home) -> dict[str, str]:
 
 def owner_of(data: Home, tenant: str) -> bytes:
     """The content of `owner` in the storage of a tenant of this desk. An empty file means: nobody."""
-    try:
+    with if_system_refuses(StoreError, f"The key of {data} can't be read"):
         key = read(data, "key") or b""
-    except OSError as error:
-        raise StoreError(f"The key of {data} can't be read: {error.strerror}.") from error
     return hashlib.sha256(b"\0".join((b"refdesk owner", tenant.encode(), key))).hexdigest().encode()
 
 
@@ -76,10 +74,8 @@ def owner_in(storage: Home) -> bytes | None:
     Raises:
         StoreError: it can't be read.
     """
-    try:
+    with if_system_refuses(StoreError, f"The storage {storage} can't be read"):
         return read(storage, OWNER)
-    except OSError as error:
-        raise StoreError(f"The storage {storage} can't be read: {error.strerror}.") from error
 
 
 def home_of(settings: Settings, tenant: str) -> Home:

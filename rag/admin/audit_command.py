@@ -39,7 +39,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access, AccessRecord
 from rag.errors import ConfigurationError, RefdeskError
 from rag.report import one_line
-from rag.store.write.desk_folder import flush_folder, make_private, spending_reserve, unwritable
+from rag.store.write.desk_folder import flush_folder, make_private, spending_reserve, writable
 
 ActName = Literal[
     "access grant",
@@ -183,7 +183,7 @@ def _user() -> tuple[str, int | None]:
 
 def _append(file: Path, content: bytes) -> None:
     """Append lines in one write, flushed to disk."""
-    try:
+    with writable(f"Cannot write the audit log {file}"):
         make_private(file.parent)  # a machine on which nothing was done yet, if the desk is in a bucket
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(file, flags, 0o600), "ab+", buffering=0) as opened:
@@ -193,8 +193,6 @@ def _append(file: Path, content: bytes) -> None:
             _write_all(opened, content)
         if not size:
             flush_folder(file.parent)
-    except OSError as error:
-        raise unwritable(f"Cannot write the audit log {file}", error) from error
 
 
 def _write_all(opened: FileIO, content: bytes) -> None:

@@ -26,7 +26,7 @@ from rag.admin.sources_command import folder_bytes
 from rag.config.load import named_values, setting_values
 from rag.config.settings import Settings
 from rag.corpus import Collection
-from rag.errors import ConfigurationError, RefdeskError
+from rag.errors import ConfigurationError, RefdeskError, if_system_refuses
 from rag.run_history import IngestionRun, runs_of
 from rag.runtime import cores, memory_bytes
 from rag.store.read.desk_reader import DeskReader
@@ -65,13 +65,10 @@ async def write_report(
         if finding["check"] == "origins" and finding["state"] == "note"
     ]
     names = dict.fromkeys(removed_origins, "ORIGIN") | await _names(settings, config)
-    try:
-        with os.fdopen(
-            os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-        ) as out:
+    with if_system_refuses(ConfigurationError, f"{file} can't be written"):
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
             out.write("\n".join(without_names(line, names) for line in lines))
-    except OSError as error:
-        raise ConfigurationError(f"{file} can't be written: {error.strerror}.") from error
 
 
 def _machine(settings: Settings) -> Iterator[str]:

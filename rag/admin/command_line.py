@@ -20,7 +20,7 @@ from rag.config.load import asker_flags, config_path, load_env_file, load_settin
 from rag.config.mistakes import loose_permissions
 from rag.config.settings import Settings
 from rag.corpus import Language
-from rag.errors import ConfigurationError, RefdeskError
+from rag.errors import ConfigurationError, RefdeskError, if_system_refuses
 from rag.home import Bucket, Home, for_owner, local_folder, look_once, overview_file
 from rag.search.overview import is_current, overview_content
 
@@ -279,8 +279,6 @@ async def write_page(path: Path, page: str) -> None:
     Raises:
         ConfigurationError: the file can't be written.
     """
-    try:
+    with if_system_refuses(ConfigurationError, f"Cannot write the report {path}"):
         await anyio.Path(path).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"Cannot write the report {path}: {error.strerror}.") from error
     echo(f"Wrote {path}.", err=True)

@@ -30,7 +30,14 @@ from rag.answers import Mode
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings
 from rag.corpus import LanguageChoice
-from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError, RefdeskError
+from rag.errors import (
+    ConfigurationError,
+    InvalidRequestError,
+    NotFoundError,
+    NotReadyError,
+    RefdeskError,
+    if_system_refuses,
+)
 from rag.evaluate import evaluation
 from rag.evaluate.ask_questions import FAITHFUL, METRICS, SHOWN, SIZES
 from rag.evaluate.compare_runs import (
@@ -205,11 +212,11 @@ async def new_command(
         raise NotReadyError(
             f"There are no documents yet. Add some with refdesk-admin ingest PATH{same_desk()}"
         )
-    try:
-        with file.open("x", encoding="utf-8") as new:
-            new.write(new_file(file.name, passages))
-    except OSError as error:
-        raise ConfigurationError(f"Cannot create the file {file}: {error.strerror}.") from error
+    with (
+        if_system_refuses(ConfigurationError, f"Cannot create the file {file}"),
+        file.open("x", encoding="utf-8") as new,
+    ):
+        new.write(new_file(file.name, passages))
     print_result(
         {"file": str(file), "questions": len(passages)},
         f"Created {file} for {counted(len(passages), 'question')}. Fill them in, then run: refdesk-admin "

@@ -25,7 +25,7 @@ from rag.admin.ingestion import RunOptions, rights_of, run_ingest
 from rag.admin.terminal import PARTLY_FAILED, echo, log_line, print_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import Visibility
-from rag.errors import ConfigurationError, RefdeskError
+from rag.errors import ConfigurationError, RefdeskError, if_system_refuses
 from rag.ingest.document_admission import unasked
 from rag.ingest.ingest_run import GentleExecutor
 from rag.ingest.report import InterruptedRunError, Report, unmatched_notes
@@ -286,10 +286,8 @@ def _check_page(page: Path, paths: Iterable[Path]) -> None:
             raise ConfigurationError(
                 f"The report {page} lies in {path}, so the next run would ingest it. Name a file elsewhere."
             )
-    try:
+    with if_system_refuses(ConfigurationError, f"Cannot write the report {page}"):
         page.open("a").close()  # an earlier report stays until this run has ended
-    except OSError as error:
-        raise ConfigurationError(f"Cannot write the report {page}: {error.strerror}.") from error
 
 
 def exit_code(report: Report, *, known_ok: bool = False) -> int:

@@ -19,7 +19,7 @@ from rag.admin.terminal import ask, echo, print_result
 from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL
 from rag.config.server_settings import HttpSettings
 from rag.config.settings import DEFAULT_COLLECTION, Settings
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, if_system_refuses
 
 T = TypeVar("T")
 EVERYBODY, NOBODY = "everybody", "nobody"
@@ -182,9 +182,7 @@ def settings_text(answers: Answers) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    try:
+    with if_system_refuses(ConfigurationError, f"{file} can't be written"):
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8", newline=os.linesep) as opened:
             opened.write(text)
-    except OSError as error:
-        raise ConfigurationError(f"{file} can't be written: {error.strerror}.") from error

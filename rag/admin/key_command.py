@@ -36,7 +36,7 @@ from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.server_settings import HttpSettings, resource_url
 from rag.config.settings import Settings
 from rag.corpus import Collection
-from rag.errors import ConfigurationError, NotFoundError, StoreError
+from rag.errors import ConfigurationError, NotFoundError, StoreError, if_system_refuses
 from rag.home import Home, local_folder
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
@@ -350,13 +350,9 @@ def _find(keys: Iterable[ApiKey], id_: str) -> ApiKey:
 
 def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
     token = token_of(key, secret)
-    try:
+    problem = f"The key {key.id} was created but could not be shown"
+    with if_system_refuses(StoreError, problem, f"Revoke it with refdesk-admin key revoke {key.id}."):
         print_result(_json(key) | {"key": token}, token, as_json=as_json)
-    except OSError as error:
-        raise StoreError(
-            f"The key {key.id} was created but could not be shown: {error.strerror}. Revoke it with "
-            f"refdesk-admin key revoke {key.id}."
-        ) from error
     if not as_json:
         echo(f"Key {key.id}, valid until {_until(key)}. It will not be shown again.", err=True)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from rag.models.embed.calibration import measured_calibration
 from rag.models.hub import HubCommit, RemoteFile, checked_copy, download
 from rag.models.model_folder import FACTS_FILE, ModelFacts, ModelFile, facts_as_json, read_facts
 from rag.models.rerank import open_reranker
-from rag.store.write.desk_folder import unwritable
+from rag.store.write.desk_folder import unwritable, writable
 from rag.store.write.locks import locked
 
 PARTIAL = ".partial"
@@ -229,9 +229,5 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-@contextmanager
-def _folder_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise unwritable(f"The folder {folder} can't be written", error) from error
+def _folder_errors(folder: Path) -> AbstractContextManager[None]:
+    return writable(f"The folder {folder} can't be written")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
@@ -40,7 +39,7 @@ from rag.store.read.schema import original_id
 from rag.store.write.access_writer import access_table, mark_removed
 from rag.store.write.change_collection import drop_collection, forget_builds, open_writer
 from rag.store.write.collection_writer import CollectionWriter
-from rag.store.write.desk_folder import is_full, read_key, spending_reserve, unwritable
+from rag.store.write.desk_folder import is_full, read_key, spending_reserve, writable
 
 
 async def remove_collection(
@@ -340,23 +339,15 @@ async def _forget_embeddings(home: Home, table: CollectionReader) -> None:
     if embedding_cache.cache_file(data).exists():
         forget = partial(embedding_cache.forget, data, read_key(home), collection.tenant)
         forget = partial(forget, texts=await table.bodies(), collections=[collection.name])
-        with _writing(data):
+        with writable(f"The data folder {data} can't be written"):
             await to_thread.run_sync(forget)
 
 
 async def _forget_removed_collections(settings: Settings) -> None:
     data, tenant = local_folder(settings.home), tenant_of(settings)
     present = {collection.name for collection in await DeskReader.of(settings).collections(tenant)}
-    with _writing(data):
+    with writable(f"The data folder {data} can't be written"):
         cached = await to_thread.run_sync(embedding_cache.owners, data, tenant)
         if removed := cached - present:
             forget = partial(embedding_cache.forget, data, read_key(settings.home), tenant)
             await to_thread.run_sync(partial(forget, collections=sorted(removed)))
-
-
-@contextmanager
-def _writing(data: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise unwritable(f"The data folder {data} can't be written", error) from error

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from rag.admin.connect.known_hosts import Host, Remote
 from rag.admin.connect.text_edits import FORMATS
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, if_system_refuses
 
 Keys: TypeAlias = "tuple[str, ...]"
 """A path in a configuration: ("mcpServers", "refdesk"), or ("inputs", "0") in an array."""
@@ -133,15 +133,11 @@ class HostFile:
         real = self.path.resolve()
         if real.exists() and not real.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
             raise ConfigurationError(f"{real} is read-only. {_by_hand(self.path)}")
-        try:
+        remedy = f"If its host is running, quit it first. {_by_hand(self.path)}"
+        with if_system_refuses(ConfigurationError, f"{real} can't be written", remedy):
             real.parent.mkdir(parents=True, exist_ok=True)
             backup = self._keep_old(real)
             self._swap(real, text)
-        except OSError as error:
-            raise ConfigurationError(
-                f"{real} can't be written: {error.strerror}. If its host is running, quit it first. "
-                f"{_by_hand(self.path)}"
-            ) from error
         return backup
 
     def _keep_old(self, real: Path) -> Path | None:

@@ -273,12 +273,9 @@ async def console_command(settings: Settings, *, port: int, opens: bool, as_json
 @contextmanager
 def _listening(port: int) -> Iterator[socket.socket]:
     """A socket that listens on the loopback address; raises ConfigurationError if the port is in use."""
-    try:
+    problem = f"Can't listen on {HOST}:{port}"
+    with errors.if_system_refuses(errors.ConfigurationError, problem, "Try --port 0."):
         listener = socket.create_server((HOST, port))
-    except OSError as error:
-        raise errors.ConfigurationError(
-            f"Can't listen on {HOST}:{port}: {error.strerror}. Try --port 0."
-        ) from error
     # Connections inherit this option. Without it each page waits 40 ms (Nagle's algorithm with delayed
     # acknowledgements): asyncio sets it only on sockets whose `proto` is stated.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

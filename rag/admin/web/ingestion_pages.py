@@ -21,7 +21,7 @@ from rag.admin.web.console import Console, EntryError, comma_parts, entry, numbe
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.run_history import runs_of
-from rag.store.write.desk_folder import make_private, unwritable, uploads_folder
+from rag.store.write.desk_folder import make_private, uploads_folder, writable
 from rag.text.plain_text import JOINERS, without_hidden
 
 if TYPE_CHECKING:
@@ -185,11 +185,9 @@ def save_uploads(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes
                 f"{name} has more than {most_bytes:,} bytes, which is the limit of ingest.max_file_bytes. "
                 "Nothing was ingested."
             )
-    try:
+    with writable(f"The folder {folder} can't be written"):
         make_private(folder)
         return [_save_file(folder, name, file) for name, (_, file) in zip(names, files, strict=True)]
-    except OSError as error:
-        raise unwritable(f"The folder {folder} can't be written", error) from error
 
 
 def _save_file(folder: Path, name: str, file: BinaryIO) -> Path:

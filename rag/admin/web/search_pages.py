@@ -23,7 +23,7 @@ from rag.evaluate.compare_runs import Comparison, Summary, compare, keep_runs, l
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.judged_sets import JudgedLine, PrincipalLine, file_content, judged_lines, read_set
 from rag.report import counted
-from rag.store.write.desk_folder import judged_folder, make_private, unwritable, write_whole
+from rag.store.write.desk_folder import judged_folder, make_private, writable, write_whole
 from rag.uris import split_id
 
 if TYPE_CHECKING:
@@ -210,10 +210,8 @@ def _file(console: Console, name: str) -> Path:
 
 
 def _write(file: Path, lines: list[JudgedLine]) -> None:
-    try:
+    with writable(f"The folder {file.parent} can't be made"):
         make_private(file.parent)
-    except OSError as error:
-        raise unwritable(f"The folder {file.parent} can't be made", error) from error
     write_whole(file, file_content(lines))
 
 

@@ -22,7 +22,7 @@ from anyio import to_thread
 
 from rag.access.rule import EVERYBODY
 from rag.corpus import Access, AccessRecord, Attachment, Collection, Retrieved, Value
-from rag.errors import ConfigurationError, RefdeskError, StoreError
+from rag.errors import ConfigurationError, RefdeskError, StoreError, if_system_refuses
 from rag.filters.grammar import literal
 from rag.store.read import schema
 from rag.store.read.attached.attached_table import (
@@ -432,10 +432,8 @@ def _check_folder(folder: Path) -> None:
     Raises:
         StoreError: the folder has no table, or can't be read.
     """
-    try:
+    with if_system_refuses(StoreError, f"The attached table {folder} can't be read"):
         names = {file.name for file in folder.iterdir()}
-    except OSError as error:
-        raise StoreError(f"The attached table {folder} can't be read: {error.strerror}.") from error
     if "_versions" not in names:
         raise StoreError(f"{folder} is not a LanceDB table: it has no folder _versions.")
 
