@@ -20,7 +20,7 @@ from rag.access.rule import bounds
 from rag.config.server_settings import FETCH, OpenerSettings, ServerSettings, ToolSettings, fetches
 from rag.config.settings import Settings
 from rag.corpus import FieldType, Principal
-from rag.search.agents import SEARCH, SOURCE_DESCRIPTION, search_description, without_opener
+from rag.search.agents import SOURCE_DESCRIPTION, search_description, without_opener
 from rag.search.overview import CollectionOverview, FieldValues, overview_text, plain_values
 from rag.search.reply.search_reply import FULL_ONLY, SearchReply
 from rag.search.reply.source_reply import FetchReply, SourceReply
@@ -195,7 +195,7 @@ def _search_schema(
     _leave_out(schema, _undescribed(tool) | arguments_not_offered(server, tool, principal, defaults))
     if "related" not in properties:
         schema["required"] = ["query"]
-        properties["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."
+        properties["query"]["description"] = properties["query"]["description"].partition(". ")[0] + "."
     return schema
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Annotated, Any, get_args
 
 from pydantic import Field
@@ -20,8 +20,7 @@ from rag.config.server_settings import ServerSettings, ToolSettings
 from rag.config.settings import Settings
 from rag.corpus import Binding, Distance, Principal
 from rag.errors import ConfigurationError
-from rag.search.agents import SEARCH, SOURCE, LinesText, Listing, line_range
-from rag.search.browse import Sort
+from rag.search import tool_arguments
 from rag.search.search_plan import LIMITS, SearchPlan, make_plan
 from rag.search.tool_arguments import Arguments
 
@@ -64,9 +63,6 @@ Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe
 of another profile, or all but some, with this number of chunks before and after each result.\
 """
 PICTURE = "Also the page, as an image."
-MAX_PATH_CHARS = 4_096  # as long as file systems allow
-MAX_HEADING_CHARS = 500  # of a path of headings
-Name = Annotated[str, Field(max_length=MAX_PATH_CHARS)]
 
 OF_EXACT = frozenset({"match", "case"})
 """Arguments of mode exact."""
@@ -78,39 +74,9 @@ MaxChars = Annotated[
 ]
 
 
-class SearchArguments(Arguments):
-    """The arguments of `search`: `query`, `related` or both. None means the operator's default."""
+class SearchArguments(tool_arguments.SearchArguments):
+    """The arguments of `search`, with those that an operator may offer."""
 
-    query: Annotated[
-        str | None, Field(min_length=1, max_length=answers.MAX_QUERY_CHARS, description=SEARCH["query"])
-    ] = None
-    limit: Annotated[int | None, Field(ge=0, le=answers.MAX_LIMIT, description=SEARCH["limit"])] = None
-    mode: Annotated[
-        answers.Mode | None,
-        Field(description=SEARCH["mode"]),
-    ] = None
-    match: Annotated[answers.Match | None, Field(description=SEARCH["match"])] = None
-    case: Annotated[bool | None, Field(description=SEARCH["case"])] = None
-    profile: str | None = None
-    collections: Annotated[
-        list[Name] | None, Field(min_length=1, max_length=50, description=SEARCH["collections"])
-    ] = None
-    exclude_collections: Annotated[
-        list[Name] | None, Field(max_length=50, description=SEARCH["exclude_collections"])
-    ] = None
-    sources: Annotated[
-        list[Name] | None, Field(min_length=1, max_length=100, description=SEARCH["sources"])
-    ] = None
-    exclude_sources: Annotated[
-        list[Name] | None, Field(max_length=100, description=SEARCH["exclude_sources"])
-    ] = None
-    filter: dict[str, Any] | None = None
-    detail: Annotated[
-        answers.Detail | None,
-        Field(description=SEARCH["detail"]),
-    ] = None
-    related: Annotated[str | None, Field(max_length=MAX_PATH_CHARS, description=SEARCH["related"])] = None
-    context: Annotated[bool | None, Field(description=SEARCH["context"])] = None
     fusion: Annotated[
         FusionMethod | None, Field(description="How mode hybrid joins meaning and keywords.")
     ] = None
@@ -129,49 +95,12 @@ class SearchArguments(Arguments):
     explain: Annotated[bool | None, Field(description="Also return a trace of the search.")] = None
     max_chars: MaxChars = None
 
-    def request(self) -> answers.SearchRequest:
-        """The library's request: the arguments of the same names, and joined hits."""
-        values: dict[str, Any] = {"joined": True}
-        for field in fields(answers.SearchRequest):
-            if (value := getattr(self, field.name, None)) is not None:  # some fields are for programs only
-                values[field.name] = tuple(value) if isinstance(value, list) else value
-        return answers.SearchRequest(**values)
 
-
-class GetSourceArguments(Arguments):
+class GetSourceArguments(tool_arguments.SourceArguments):
     """The arguments of `get_source`."""
 
-    id: Annotated[str | None, Field(min_length=1, max_length=MAX_PATH_CHARS, description=SOURCE["id"])] = None
-    start: Annotated[int | None, Field(ge=0, description=SOURCE["start"])] = None
-    around: Annotated[
-        int | None,
-        Field(ge=0, le=50, description=SOURCE["around"]),
-    ] = None
-    section: Annotated[
-        str | None, Field(min_length=1, max_length=MAX_HEADING_CHARS, description=SOURCE["section"])
-    ] = None
-    lines: Annotated[LinesText | None, Field(min_length=1, max_length=30, description=SOURCE["lines"])] = None
-    outline: Annotated[bool | None, Field(description=SOURCE["outline"])] = None
-    filter: Annotated[dict[str, Any] | None, Field(description=SOURCE["filter"])] = None
-    sort: Annotated[Sort | None, Field(description=SOURCE["sort"])] = None
-    after: Annotated[
-        str | None, Field(min_length=1, max_length=MAX_PATH_CHARS, description=SOURCE["after"])
-    ] = None
     picture: Annotated[bool | None, Field(description=PICTURE)] = None
     max_chars: MaxChars = None
-
-    def part(self) -> answers.Part:
-        """The requested part of the source.
-
-        Raises:
-            InvalidRequestError: `lines` is not a range of lines.
-        """
-        lines = line_range(self.lines) if self.lines is not None else None
-        return answers.Part(self.start, self.around, self.section, lines, outline=bool(self.outline))
-
-    def listing(self) -> Listing:
-        """The list to return if the request isn't for a document."""
-        return Listing(self.filter, self.sort, self.after)
 
 
 class FetchArguments(Arguments):

@@ -9,27 +9,36 @@ server imports both for its own tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cache, partial, wraps
-from inspect import signature
+from dataclasses import replace
+from functools import partial
+from inspect import Parameter, Signature
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from anyio import to_thread
-from pydantic import BeforeValidator, ValidationError, create_model
+from pydantic import ValidationError
 
-from rag.answers import WHOLE, Detail, Extract, Match, Mode, Part
+from rag.answers import (
+    WHOLE,
+    Extract,
+    Part,
+)
 from rag.config.server_settings import ToolSettings
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.search.browse import MAX_ENTRIES, Folder, Sort
+from rag.search.browse import MAX_ENTRIES, Folder
 from rag.search.reply.search_reply import search_reply
 from rag.search.reply.source_reply import TEXT_SHARE, FolderReply, SourceReply, folder_reply, source_reply
-from rag.search.source_window import LINES
-from rag.search.tool_arguments import Arguments, argument_error
+from rag.search.tool_arguments import (
+    Arguments,
+    Listing,
+    SearchArguments,
+    SourceArguments,
+    argument_error,
+)
 from rag.text.flags import flags_in
 from rag.uris import SCHEME, split_lines
 
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
     from rag.search.desk import Desk
 
 ToolFunction: TypeAlias = "Callable[..., Awaitable[str]]"
+Taken = TypeVar("Taken", bound=Arguments)
 
 MAX_CHARS = 16_000  # ten hits of long chunks, with their records
 
@@ -65,48 +75,10 @@ id to read around it, its source_id for the beginning, or a path (collection/fol
 and outline show that part alone. If a reply has next_start, call again with it as start; with next_after \
 as after.\
 """
-SEARCH = {
-    "query": "The question, or words to find. Optional with related.",
-    "limit": "Maximum results.",
-    "mode": "dense: by meaning; sparse: by words; hybrid: both; exact: as written.",
-    "match": "For exact; regex is RE2.",
-    "case": "For exact: letter case counts.",
-    "profile": "Retrieval profile.",
-    "collections": "Only these.",
-    "exclude_collections": "All but these.",
-    "sources": "Only these ids, paths or titles.",
-    "exclude_sources": "All but these.",
-    "filter": 'Only what matches, like {"date": {"$gte": "2024-05-01"}, "path": {"$prefix": "hr/"}}.',
-    "detail": "The sentence that answers, the passage, or its section.",
-    "related": "A result's id to start from.",
-    "context": "Passages as one text with citations.",
-}
-"""The arguments of `search` that are described to models."""
-SOURCE = {
-    "id": "A result's id, source_id, id@revision/seq, path or title. Omit to list collections.",
-    "start": "First character.",
-    "around": "Chunks to each side.",
-    "section": "Its heading.",
-    "lines": "Lines, as 120-180.",
-    "outline": "Only headings.",
-    "filter": "List what matches, as in search.",
-    "sort": "By path, title or date (newest first).",
-    "after": "A list's next_after.",
-}
-"""The arguments of `get_source` that are described to models."""
 NO_FOLDER = "{} with a collection or a folder; this is a document. Leave out {} to open it."
 CONTINUED = " Continue a document with start."
 A_LIST = "This is a list: give only id, filter, sort, after and max_chars, or open a document."
 ENTRY_CHARS = 50  # roughly the shortest entry of a folder in a reply
-_LINES = re.compile(r"\[?\s*[Ll]?([0-9]{1,9})(?:\s*[-–,:]\s*[Ll]?([0-9]{1,9}))?\s*\]?")
-
-
-def _lines_text(value: object) -> object:
-    """The text of lines that are numbers: 137 -> "137", [39, 53] -> "[39, 53]"."""
-    return str(value) if isinstance(value, int | list) and not isinstance(value, bool) else value
-
-
-LinesText: TypeAlias = Annotated[str, BeforeValidator(_lines_text)]
 
 
 def search_description(opener: str = "get_source", *, sources: bool = True) -> str:
@@ -116,69 +88,6 @@ def search_description(opener: str = "get_source", *, sources: bool = True) -> s
     """
     read_on = READ_ON.format(opener) if opener else ""
     return SEARCH_DESCRIPTION + (RESULTS if sources else CONTEXT_ALONE) + read_on + NO_ORDERS
-
-
-@dataclass(frozen=True, slots=True)
-class _Tools:
-    """The functions of a principal, whose arguments have been read."""
-
-    desk: Desk
-    principal: Principal
-    max_chars: int
-
-    async def search(  # noqa: PLR0913, PLR0917 the tool's arguments
-        self,
-        query: str = "",
-        limit: int | None = None,
-        mode: Mode | None = None,
-        match: Match | None = None,
-        case: bool | None = None,  # noqa: FBT001 as below
-        profile: str | None = None,
-        collections: list[str] | None = None,
-        exclude_collections: list[str] | None = None,
-        sources: list[str] | None = None,
-        exclude_sources: list[str] | None = None,
-        filter: dict[str, Any] | None = None,  # noqa: A002 the tool's argument
-        detail: Detail | None = None,
-        related: str | None = None,
-        context: bool = False,  # noqa: FBT001, FBT002 models name their arguments
-    ) -> str:
-        answer = await self.desk.search(
-            self.principal,
-            query,
-            limit=limit,
-            mode=mode,
-            match=match,
-            case=case,
-            profile=profile,
-            collections=collections,
-            exclude_collections=exclude_collections or (),
-            sources=sources,
-            exclude_sources=exclude_sources or (),
-            filter=filter,
-            detail=detail,
-            related=related,
-            context=context,
-            joined=True,
-        )
-        return search_reply(await self.desk.with_warnings(answer), self.max_chars, brief=True).compact()
-
-    async def get_source(  # noqa: PLR0913, PLR0917 the same
-        self,
-        id: str | None = None,  # noqa: A002 the tool's argument
-        start: int | None = None,
-        around: int | None = None,
-        section: str | None = None,
-        lines: LinesText | None = None,
-        outline: bool = False,  # noqa: FBT001, FBT002 models name their arguments
-        filter: dict[str, Any] | None = None,  # noqa: A002 the tool's argument
-        sort: Sort | None = None,
-        after: str | None = None,
-    ) -> str:
-        part = Part(start, around, section, line_range(lines) if lines else None, outline=outline)
-        listing = Listing(filter, sort, after)
-        target = await open_or_list(self.desk, self.principal, id, self.max_chars, part=part, listing=listing)
-        return reply_of_target(target, self.max_chars).compact()
 
 
 def tool_functions(
@@ -191,44 +100,54 @@ def tool_functions(
     functions raise what the methods of `Desk` raise, and InvalidRequestError for wrong arguments. Without an
     `opener`, there is only `search`.
     """
-    tools = _Tools(desk, principal, max_chars)
-    described = search_description(f"{prefix}get_source" if opener else "")
-    search = _reading_as_meant(tools.search, prefix, _docstring(described, SEARCH))
-    get_source = _reading_as_meant(tools.get_source, prefix, _docstring(SOURCE_DESCRIPTION, SOURCE))
-    return (search, get_source) if opener else (search,)
+
+    async def search(arguments: SearchArguments) -> str:
+        answer = await desk.with_warnings(await desk.search(principal, arguments.request()))
+        return search_reply(answer, max_chars, brief=True).compact()
+
+    async def get_source(arguments: SourceArguments) -> str:
+        part, listing = arguments.part(), arguments.listing()
+        target = await open_or_list(desk, principal, arguments.id, max_chars, part=part, listing=listing)
+        return reply_of_target(target, max_chars).compact()
+
+    opening = f"{prefix}get_source"
+    described = search_description(opening if opener else "")
+    functions = (
+        _function(f"{prefix}search", search, SearchArguments, described),
+        _function(opening, get_source, SourceArguments, SOURCE_DESCRIPTION),
+    )
+    return functions if opener else functions[:1]
 
 
-def _reading_as_meant(method: ToolFunction, prefix: str, docstring: str) -> ToolFunction:
-    """A function like the method, whose arguments are read as the MCP tools read theirs."""
-    parameters, model = signature(method), _arguments_of(method.__name__)
+def _function(
+    name: str, answer: Callable[[Taken], Awaitable[str]], model: type[Taken], description: str
+) -> ToolFunction:
+    """A function with the arguments of the model, which are read as the MCP tools read theirs.
 
-    @wraps(method)
+    Its docstring is in Google style, which frameworks parse into a tool's description and its arguments.
+    """
+    arguments = model.model_fields.items()
+    parameters = [
+        Parameter(
+            argument, Parameter.POSITIONAL_OR_KEYWORD, default=field.default, annotation=field.annotation
+        )
+        for argument, field in arguments
+    ]
+    taken = Signature(parameters, return_annotation=str)
+
     async def read(*values: object, **named: object) -> str:
         try:
-            arguments = model.model_validate(parameters.bind_partial(*values).arguments | named)
+            sent = model.model_validate(taken.bind_partial(*values).arguments | named)
         except ValidationError as error:
             raise argument_error(error, model) from None
-        return await method(**{name: getattr(arguments, name) for name in arguments.model_fields_set})
+        return await answer(sent)
 
-    read.__name__ = read.__qualname__ = prefix + method.__name__
-    read.__doc__ = docstring
+    read.__name__ = read.__qualname__ = name
+    read.__signature__ = taken  # type: ignore[attr-defined]  # `inspect` reads it
+    read.__annotations__ = {argument: field.annotation for argument, field in arguments} | {"return": str}
+    lines = [f"    {argument}: {field.description}" for argument, field in arguments]
+    read.__doc__ = "\n".join([description, "", "Args:", *lines])
     return read
-
-
-@cache
-def _arguments_of(name: str) -> type[Arguments]:
-    """The arguments of a tool, by the signature of its method."""
-    _, *parameters = signature(getattr(_Tools, name), eval_str=True).parameters.values()
-    definitions: dict[str, Any] = {
-        parameter.name: (parameter.annotation, parameter.default) for parameter in parameters
-    }
-    return create_model(name, __base__=Arguments, **definitions)
-
-
-def _docstring(description: str, arguments: Mapping[str, str]) -> str:
-    """A docstring in Google style, which frameworks parse into a tool's description and its arguments."""
-    lines = [f"    {name}: {text}" for name, text in arguments.items()]
-    return "\n".join([description, "", "Args:", *lines])
 
 
 async def open_document(
@@ -268,20 +187,6 @@ def _without_zeros(part: Part, id_: str) -> Part:
     if part.around == 0 and (narrowed or part.start is not None or "/" not in id_):
         part = replace(part, around=None)
     return part
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A list of all documents that match `filter`, sorted; without either, a folder. It begins at `after`."""
-
-    filter: Mapping[str, object] | None = None
-    sort: Sort | None = None
-    after: str | None = None
-
-    @property
-    def is_of_documents(self) -> bool:
-        """Whether all documents are listed, not a folder. Hosts send an empty filter when they mean none."""
-        return bool(self.filter) or self.sort is not None
 
 
 async def open_or_list(
@@ -362,20 +267,6 @@ def _check_no_part(part: Part) -> None:
 def reply_of_target(target: Extract | Folder, max_chars: int) -> SourceReply | FolderReply:
     """The reply of `get_source`, within `max_chars` of JSON."""
     return folder_reply(target, max_chars) if isinstance(target, Folder) else source_reply(target, max_chars)
-
-
-def line_range(text: str) -> tuple[int, int]:
-    """The first and the last line in what a caller wrote.
-
-    Example: "120-180", "L120-L180", "120,180" and "[120, 180]" -> (120, 180), "7" -> (7, 7).
-
-    Raises:
-        InvalidRequestError: the text is not a line or a range of lines.
-    """
-    match = _LINES.fullmatch(text.strip())
-    if not match:
-        raise InvalidRequestError(LINES)
-    return int(match[1]), int(match[2] or match[1])
 
 
 SKILL = Path(__file__).with_name("skill.txt")

@@ -1,4 +1,4 @@
-"""The arguments of a tool as hosts and models send them, read by the types that the tool states.
+"""The arguments of `search` and `get_source`, read as hosts and models send them, by the types stated here.
 
 Hosts and models deviate from the schema: numbers, lists and objects as JSON in a string, integers with a
 point, an empty value for each argument that they don't need. A value with only one possible meaning, by the
@@ -7,16 +7,21 @@ argument's type, is accepted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping
 from copy import deepcopy
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import from_json
 
+from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Detail, Match, Mode, Part, SearchRequest
 from rag.errors import InvalidRequestError
+from rag.search.browse import Sort
+from rag.search.source_window import LINES
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -188,3 +193,119 @@ def _number(schema: Mapping[str, Any]) -> str:
         case {"minimum": low}:
             return f"{kind} of at least {low}"
     return kind
+
+
+QUERY = "The question, or words to find. Optional with related."
+MODE = "dense: by meaning; sparse: by words; hybrid: both; exact: as written."
+FILTER = 'Only what matches, like {"date": {"$gte": "2024-05-01"}, "path": {"$prefix": "hr/"}}.'
+DETAIL = "The sentence that answers, the passage, or its section."
+ID = "A result's id, source_id, id@revision/seq, path or title. Omit to list collections."
+MAX_PATH_CHARS = 4_096  # as long as file systems allow
+Name = Annotated[str, Field(max_length=MAX_PATH_CHARS)]
+MAX_HEADING_CHARS = 500  # of a path of headings
+_LINES = re.compile(r"\[?\s*[Ll]?([0-9]{1,9})(?:\s*[-–,:]\s*[Ll]?([0-9]{1,9}))?\s*\]?")
+
+
+def _lines_text(value: object) -> object:
+    """The text of lines that are numbers: 137 -> "137", [39, 53] -> "[39, 53]"."""
+    return str(value) if isinstance(value, int | list) and not isinstance(value, bool) else value
+
+
+LinesText: TypeAlias = Annotated[str, BeforeValidator(_lines_text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list of all documents that match `filter`, sorted; without either, a folder. It begins at `after`."""
+
+    filter: Mapping[str, object] | None = None
+    sort: Sort | None = None
+    after: str | None = None
+
+    @property
+    def is_of_documents(self) -> bool:
+        """Whether all documents are listed, not a folder. Hosts send an empty filter when they mean none."""
+        return bool(self.filter) or self.sort is not None
+
+
+class SearchArguments(Arguments):
+    """The arguments of `search`: `query`, `related` or both. None means the operator's default."""
+
+    query: Annotated[str | None, Field(min_length=1, max_length=MAX_QUERY_CHARS, description=QUERY)] = None
+    limit: Annotated[int | None, Field(ge=0, le=MAX_LIMIT, description="Maximum results.")] = None
+    mode: Annotated[Mode | None, Field(description=MODE)] = None
+    match: Annotated[Match | None, Field(description="For exact; regex is RE2.")] = None
+    case: Annotated[bool | None, Field(description="For exact: letter case counts.")] = None
+    profile: Annotated[str | None, Field(description="Retrieval profile.")] = None
+    collections: Annotated[
+        list[Name] | None, Field(min_length=1, max_length=50, description="Only these.")
+    ] = None
+    exclude_collections: Annotated[list[Name] | None, Field(max_length=50, description="All but these.")] = (
+        None
+    )
+    sources: Annotated[
+        list[Name] | None,
+        Field(min_length=1, max_length=100, description="Only these ids, paths or titles."),
+    ] = None
+    exclude_sources: Annotated[list[Name] | None, Field(max_length=100, description="All but these.")] = None
+    filter: Annotated[dict[str, Any] | None, Field(description=FILTER)] = None
+    detail: Annotated[Detail | None, Field(description=DETAIL)] = None
+    related: Annotated[
+        str | None, Field(max_length=MAX_PATH_CHARS, description="A result's id to start from.")
+    ] = None
+    context: Annotated[bool | None, Field(description="Passages as one text with citations.")] = None
+
+    def request(self) -> SearchRequest:
+        """The library's request: the arguments of the same names, and joined hits."""
+        values: dict[str, Any] = {"joined": True}
+        for field in fields(SearchRequest):
+            if (value := getattr(self, field.name, None)) is not None:  # some fields are for programs only
+                values[field.name] = tuple(value) if isinstance(value, list) else value
+        return SearchRequest(**values)
+
+
+class SourceArguments(Arguments):
+    """The arguments of `get_source`."""
+
+    id: Annotated[str | None, Field(min_length=1, max_length=MAX_PATH_CHARS, description=ID)] = None
+    start: Annotated[int | None, Field(ge=0, description="First character.")] = None
+    around: Annotated[int | None, Field(ge=0, le=50, description="Chunks to each side.")] = None
+    section: Annotated[
+        str | None, Field(min_length=1, max_length=MAX_HEADING_CHARS, description="Its heading.")
+    ] = None
+    lines: Annotated[
+        LinesText | None, Field(min_length=1, max_length=30, description="Lines, as 120-180.")
+    ] = None
+    outline: Annotated[bool | None, Field(description="Only headings.")] = None
+    filter: Annotated[dict[str, Any] | None, Field(description="List what matches, as in search.")] = None
+    sort: Annotated[Sort | None, Field(description="By path, title or date (newest first).")] = None
+    after: Annotated[
+        str | None, Field(min_length=1, max_length=MAX_PATH_CHARS, description="A list's next_after.")
+    ] = None
+
+    def part(self) -> Part:
+        """The requested part of the source.
+
+        Raises:
+            InvalidRequestError: `lines` is not a range of lines.
+        """
+        lines = line_range(self.lines) if self.lines is not None else None
+        return Part(self.start, self.around, self.section, lines, outline=bool(self.outline))
+
+    def listing(self) -> Listing:
+        """The list to return if the request isn't for a document."""
+        return Listing(self.filter, self.sort, self.after)
+
+
+def line_range(text: str) -> tuple[int, int]:
+    """The first and the last line in what a caller wrote.
+
+    Example: "120-180", "L120-L180", "120,180" and "[120, 180]" -> (120, 180), "7" -> (7, 7).
+
+    Raises:
+        InvalidRequestError: the text is not a line or a range of lines.
+    """
+    match = _LINES.fullmatch(text.strip())
+    if not match:
+        raise InvalidRequestError(LINES)
+    return int(match[1]), int(match[2] or match[1])

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from rag.answers import MAX_QUERY_CHARS
 from rag.config.load import load_settings
 from rag.filters.needles import MAX_NEEDLE_CHARS
+from rag.search.tool_arguments import MAX_PATH_CHARS
 from server.admission import Admission
 from server.call_audit import RefusalLog
 from server.handlers import create_server
@@ -33,7 +34,6 @@ from server.http.auth import auth_backend, groups_matter_check
 from server.http.clients import bearer_principal, is_ambiguous
 from server.lazy_desk import LazyDesk
 from server.stdio import MAX_MESSAGE_BYTES, MAX_VALUES
-from server.tools import MAX_PATH_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -27,9 +27,9 @@ from rag.config.load import load_settings
 from rag.corpus import Access
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from rag.search import tool_functions
-from rag.search.agents import SEARCH, SOURCE
 from rag.search.recall import Query
 from rag.search.reply.search_reply import FULL_ONLY
+from rag.search.tool_arguments import SearchArguments, SourceArguments
 from tests.conftest import Scripts
 from tests.search.conftest import ME, Shelf
 
@@ -94,7 +94,10 @@ def test_the_functions_say_what_they_take_and_do(shelf: Shelf) -> None:
     search, get_source = tool_functions(shelf.desk(), BOB)
     signatures = [inspect.signature(function, eval_str=True) for function in (search, get_source)]
     assert [function.__name__ for function in (search, get_source)] == ["search", "get_source"]
-    assert [[*signature.parameters] for signature in signatures] == [[*SEARCH], [*SOURCE]]
+    assert [[*signature.parameters] for signature in signatures] == [
+        [*SearchArguments.model_fields],
+        [*SourceArguments.model_fields],
+    ]
     assert signatures[0].parameters["mode"].annotation == (Mode | None)
     for function, signature in zip((search, get_source), signatures, strict=True):
         description = inspect.getdoc(function) or ""
@@ -201,7 +204,7 @@ async def test_the_functions_raise_what_the_desk_raises(shelf: Shelf) -> None:
     for nothing in ({}, {"query": " "}):
         with pytest.raises(InvalidRequestError, match="Give a query"):
             await search(**nothing)
-    with pytest.raises(InvalidRequestError, match="limit must be from 0 to 100"):
+    with pytest.raises(InvalidRequestError, match="limit must be an integer from 0 to 100"):
         await search("pendulum", limit=101)
     for name in ("a" * 16, "no id", "documents/no such path"):
         with pytest.raises(NotFoundError, match="Nothing readable has this id"):
@@ -232,9 +235,9 @@ async def test_they_take_what_a_model_sends_as_the_tools_do(shelf: Shelf) -> Non
     for function in (search, get_source):
         with pytest.raises(InvalidRequestError, match=r"Unknown argument 'foo'\. Valid arguments: "):
             await function(foo=1)
-    with pytest.raises(InvalidRequestError, match=r"^limit must be an integer\.$"):
+    with pytest.raises(InvalidRequestError, match=r"^limit must be an integer from 0 to 100\.$"):
         await search("pendulum", limit="many")
-    with pytest.raises(InvalidRequestError, match=r"^around must be an integer\.$"):
+    with pytest.raises(InvalidRequestError, match=r"^around must be an integer from 0 to 50\.$"):
         await get_source(source.id, around=[1])
     assert inspect.signature(search).parameters["limit"].default is None
 

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from rag.access.tenants import OWNER, owner_in, owner_of
 from rag.corpus import AccessRecord, Collection
-from rag.errors import ConfigurationError, RefdeskError, StoreError, if_system_refuses
+from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, Home, desk_around, for_owner, give, local_folder, overview_file, unfinished_copy
 from rag.store.read.connection import database_folder
 from rag.store.write.bucket_objects import check_fit, delete, object_facts, put, put_new
@@ -451,10 +451,13 @@ def read_key(data: Home) -> bytes:
         if (key := data.read("key")) is None:
             raise ConfigurationError(f"{data}/key is missing. Source ids are derived from it.")
         return key
-    problem = f"The data folder's key {data / 'key'} can't be read"
-    remedy = "Source ids are derived from it. Restore it from a backup, or ingest into a new data folder."
-    with if_system_refuses(ConfigurationError, problem, remedy):
+    try:
         return (data / "key").read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"The data folder's key {data / 'key'} can't be read ({error.strerror}). Source ids are derived "
+            "from it. Restore it from a backup, or ingest into a new data folder."
+        ) from error
 
 
 PURGED = "purged:"
