@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import anyio
 
-from rag.config.model_settings import EndpointOptions
+from rag.config.model_settings import ChatSettings
 from rag.config.settings import ModerationSettings
 from rag.corpus import Collection, Document, FileState, Policy
 from rag.errors import ConfigurationError, ProviderError, WithheldError
@@ -462,10 +462,9 @@ async def open_moderation(
     elif settings.base_url:
         from rag.models.endpoint import open_endpoint  # noqa: PLC0415 takes 0.5 s and more
 
-        model = _Model(settings.base_url, settings.model, settings.api_key_env, EndpointOptions())
-        async with open_endpoint(
-            "moderation", model, environment, timeout_seconds=VERDICT_SECONDS
-        ) as endpoint:
+        # Endpoints are opened by settings of this form, whatever API they have.
+        model = ChatSettings(**settings.model_dump(include={"base_url", "model", "api_key_env"}))
+        async with open_endpoint("moderation", model, environment, VERDICT_SECONDS) as endpoint:
             yield Moderator(settings, partial(_ask_endpoint, endpoint, settings))
     else:
         yield None
@@ -514,14 +513,6 @@ async def _run(command: Sequence[str], document: Mapping[str, object]) -> str:
     if done.returncode:
         raise ModerationError(f"the command ended with {done.returncode}")
     return done.stdout.decode("utf-8", "replace").strip()
-
-
-@dataclass(frozen=True, slots=True)
-class _Model:
-    base_url: str
-    model: str
-    api_key_env: str
-    options: EndpointOptions
 
 
 async def _ask_endpoint(

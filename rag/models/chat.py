@@ -148,10 +148,7 @@ def _response_format(form: type[Form]) -> dict[str, object]:
 
 @asynccontextmanager
 async def open_chat(
-    settings: ChatSettings,
-    environment: Mapping[str, str],
-    *,
-    breaker: Breaker | None = None,
+    settings: ChatSettings, environment: Mapping[str, str], *, breaker: Breaker | None = None
 ) -> AsyncIterator[Chat | None]:
     """The chat model in the settings, for as long as the context lasts; None if they name none.
 
@@ -164,13 +161,8 @@ async def open_chat(
         yield None
         return
     endpoints = await to_thread.run_sync(import_module, "rag.models.endpoint")  # takes 0.5 s
-    async with endpoints.open_endpoint(
-        "chat",
-        settings,
-        environment,
-        timeout_seconds=ATTEMPT_SECONDS,
-        breaker=breaker,
-    ) as endpoint:
+    opening = endpoints.open_endpoint("chat", settings, environment, ATTEMPT_SECONDS, breaker)
+    async with opening as endpoint:
         yield Chat(endpoint, settings)
 
 

@@ -16,13 +16,13 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
 import openai
 
-from rag.config.model_settings import EndpointOptions
+from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models import web_client
 from rag.models.breaker import Breaker, Call, HeldBackError, RefusedError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
+RemoteModel: TypeAlias = ChatSettings | EmbedderSettings | RerankerSettings
 CallError: TypeAlias = openai.APIStatusError | openai.APIConnectionError | TimeoutError
 
 FIRST_DELAY = 0.5  # seconds before the second attempt; doubled with every attempt
@@ -62,26 +63,6 @@ UNAVAILABLE = "is not available just now"
 LATE = "gave no answer in time"
 
 log = logging.getLogger(__name__)
-
-
-class RemoteModel(Protocol):
-    """What the settings of the embedder, the chat model and the reranker have in common."""
-
-    @property
-    def base_url(self) -> str:
-        """The URL that request paths are appended to."""
-
-    @property
-    def model(self) -> str:
-        """The model's name at the endpoint."""
-
-    @property
-    def api_key_env(self) -> str:
-        """The environment variable that holds the API key."""
-
-    @property
-    def options(self) -> EndpointOptions:
-        """The operator's additions to each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +203,6 @@ async def open_endpoint(
     kind: str,
     model: RemoteModel,
     environment: Mapping[str, str],
-    *,
     timeout_seconds: float,
     breaker: Breaker | None = None,
 ) -> AsyncIterator[Endpoint]:
@@ -251,14 +231,8 @@ async def open_endpoint(
     if not _is_openai(model):  # the SDK reads them from the environment; other providers must not get them
         client.organization = client.project = None
     async with client:
-        yield Endpoint(
-            client,
-            kind,
-            _name(kind, model),
-            _check_key(model, environment),
-            timeout_seconds,
-            breaker or Breaker(),
-        )
+        name, check_key = _name(kind, model), _check_key(model, environment)
+        yield Endpoint(client, kind, name, check_key, timeout_seconds, breaker or Breaker())
 
 
 def _api_key(model: RemoteModel, environment: Mapping[str, str]) -> str:

@@ -14,8 +14,8 @@ import pytest
 
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
-from rag.search.agents import SOURCE
 from rag.search.pipeline import BY_FILES, COMPARE_DATES, DIFFERING
+from rag.search.tool_arguments import SourceArguments
 from rag.store.read import sources_reader
 from rag.store.read.collection_reader import CollectionReader
 from server.tool_listing import FILTER_DESCRIPTION
@@ -474,7 +474,7 @@ def test_b8_the_filter_names_the_fields_of_readable_collections_alone(askers: As
     search, get_source = askers[name].result("tools/list")["tools"]
     properties: dict[str, Any] = search["inputSchema"]["properties"]
     listing = get_source["inputSchema"]["properties"]["filter"]
-    assert listing == {"type": "object", "description": SOURCE["filter"]}
+    assert listing == {"type": "object", "description": SourceArguments.model_fields["filter"].description}
     described, fields = properties["filter"]["description"], properties["filter"].get("properties", {})
     assert described.startswith(FILTER_DESCRIPTION)  # what every document has, whoever asks
     in_words = described.removeprefix(FILTER_DESCRIPTION)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rag.answers import Part, SearchRequest
 from rag.corpus import Access, Binding, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.search.agents import NO_FOLDER, Listing, open_or_list
+from rag.search.agents import NO_FOLDER, open_or_list
 from rag.search.browse import (
     OTHER_CASE,
     WITHOUT_DATE,
@@ -33,6 +33,7 @@ from rag.search.browse import (
 from rag.search.desk import Desk
 from rag.search.reply.source_reply import folder_reply
 from rag.search.reply.untrusted import MAX_LABEL_CHARS, label
+from rag.search.tool_arguments import Listing
 from rag.search.view import NO_PATTERNS, SOME_UNDATED, WITH_COLLECTION
 from rag.store.read.schema import SourcePlace
 from tests.search.conftest import Shelf

@@ -323,13 +323,8 @@ async def remote_embedder(
         ConfigurationError: OpenAI's key is missing, or the vectors have another length than `dimensions`.
         ProviderError: the endpoint fails or refuses the text.
     """
-    async with open_endpoint(
-        "embedding",
-        settings,
-        environment,
-        timeout_seconds=settings.timeout_seconds,
-        breaker=breaker,
-    ) as endpoint:
+    opening = open_endpoint("embedding", settings, environment, settings.timeout_seconds, breaker)
+    async with opening as endpoint:
         model = VectorModel(endpoint, settings)
         control = await _probe(model) if probe else None
         model.sent = SentTexts()

@@ -189,18 +189,10 @@ def probabilities(scores: Sequence[float | None]) -> list[float | None]:
 
 @asynccontextmanager
 async def remote_reranker(
-    settings: RerankerSettings,
-    environment: Mapping[str, str],
-    *,
-    breaker: Breaker | None = None,
+    settings: RerankerSettings, environment: Mapping[str, str], *, breaker: Breaker | None = None
 ) -> AsyncIterator[RemoteReranker]:
     """The reranker behind an endpoint, for as long as the context lasts."""
     endpoints = await to_thread.run_sync(import_module, "rag.models.endpoint")  # takes 0.5 s and more
-    async with endpoints.open_endpoint(
-        "reranking",
-        settings,
-        environment,
-        timeout_seconds=TIMEOUT_SECONDS,
-        breaker=breaker,
-    ) as endpoint:
+    opening = endpoints.open_endpoint("reranking", settings, environment, TIMEOUT_SECONDS, breaker)
+    async with opening as endpoint:
         yield RemoteReranker(endpoint, settings)
