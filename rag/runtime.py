@@ -1,5 +1,7 @@
 """This process: its concurrent calls, its processors, power and memory, and how it was installed.
 
+Also `grouped`, which every part of the program needs.
+
 glibc makes an arena for each thread that allocates, up to eight for each processor, and memory freed in one
 can't be used in others. The engine has dozens of threads. So `allocate_sparingly` limits the arenas, and
 makes Arrow allocate from them, too: Arrow's own allocator kept 45 of the 370 MB of a server with 5,500
@@ -20,8 +22,8 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
@@ -36,6 +38,16 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """The second parts of pairs by the first: ("a", 1), ("b", 2), ("a", 3) -> {"a": [1, 3], "b": [2]}."""
+    groups = defaultdict[K, list[T]](list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return dict(groups)
+
 
 OWN_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 

@@ -29,6 +29,7 @@ from rag.corpus import Access, AccessRecord, Collection, LetterCase, Principal, 
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.ingest.requested_access import RequestedAccess
 from rag.ingest.source_files import document_name, is_local, place_of
+from rag.runtime import grouped
 from rag.store.care.folder_checks import torn_copies
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
@@ -414,9 +415,7 @@ def named_folders(
         if source.table and is_local(source.uri):
             for folder in place_of(source.uri).parents:
                 below[folder][source.table.collection.name] = source.table.collection
-    composed: dict[str, list[Path]] = defaultdict(list)
-    for folder in below:
-        composed[normalize("NFC", str(folder))].append(folder)
+    composed = grouped((normalize("NFC", str(folder)), folder) for folder in below)
     collections: dict[Path, dict[str, Collection]] = defaultdict(dict)  # by folder and name
     for name in names:
         real = Path(os.path.realpath(name))

@@ -11,7 +11,6 @@ import platform
 import re
 import shlex
 import tempfile
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -45,7 +44,7 @@ from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, data_folder_problem
 from rag.models.embed import open_embedder
 from rag.report import names_briefly
-from rag.runtime import install_command
+from rag.runtime import grouped, install_command
 from rag.store.care import folder_checks
 from rag.store.care.folder_checks import Check, Finding, OpenFolder
 from rag.store.read.catalog import check_embedder
@@ -286,9 +285,8 @@ async def doctor_command(
 
 def _for_people(lines: Sequence[HealthLine]) -> Iterator[str]:
     """The lines of one check. Beyond `MOST_ALIKE`, lines that differ only in their part are joined."""
-    kinds: dict[object, list[HealthLine]] = defaultdict(list)
-    for at, line in enumerate(lines):
-        kinds[at if len(lines) <= MOST_ALIKE else (line.state, _shape(line))].append(line)
+    joins = len(lines) > MOST_ALIKE
+    kinds = grouped(((line.state, _shape(line)) if joins else at, line) for at, line in enumerate(lines))
     for alike in kinds.values():
         first = alike[0]
         parts = names_briefly([line.part for line in alike], PARTS_NAMED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
@@ -11,6 +11,7 @@ from rag.admin.terminal import echo, print_note
 from rag.corpus import Visibility
 from rag.ingest.report import NOT_THERE, Bill, Outcome, OutcomeKind, Report
 from rag.report import Html, counted, names_briefly, note, page, section, tag
+from rag.runtime import grouped
 from rag.text.languages import name_of
 from rag.text.plain_text import in_one_line
 
@@ -195,9 +196,7 @@ def ingestion_report(report: Report, collection: str) -> str:
 def _formats(report: Report) -> Html:
     files = [outcome for outcome in report.outcomes if outcome.outcome != "ignored"]
     kinds = [kind for kind in FIRST if any(outcome.outcome == kind for outcome in files)]
-    by_format: defaultdict[str, list[Outcome]] = defaultdict(list)
-    for outcome in files:
-        by_format[_format(outcome)].append(outcome)
+    by_format = grouped((_format(outcome), outcome) for outcome in files)
     rows = []
     for name, outcomes in sorted(by_format.items(), key=lambda pair: (-len(pair[1]), pair[0])):
         counts = Counter(outcome.outcome for outcome in outcomes)

@@ -31,6 +31,7 @@ from rag.models.hub import Hub, HubCommit, RemoteFile, open_hub
 from rag.models.known_models import KnownModel, files_of, graph_among, known_models
 from rag.models.model_folder import ModelFacts
 from rag.report import counted, table
+from rag.runtime import grouped
 from rag.store.write.desk_folder import prepare
 
 
@@ -126,16 +127,13 @@ async def uses(settings: Settings) -> dict[str, list[str]]:
     Raises:
         StoreError: the catalog can't be read.
     """
-    users: dict[str, list[str]] = {}
-    for name, setting in _in_settings(settings):
-        users.setdefault(name, []).append(setting)
-    if data_folder_problem(settings.home):  # then there are no collections
-        return users
-    for collection in chain.from_iterable((await collections_by_tenant(settings)).values()):
-        name = re.sub(f"{DIGEST}$", "", collection.embedder.model)
-        if collection.embedder.provider == "onnx" and name != collection.embedder.model:
-            users.setdefault(name, []).append(f"collection {collection.name}")
-    return users
+    users = [*_in_settings(settings)]
+    if not data_folder_problem(settings.home):  # otherwise there are no collections
+        for collection in chain.from_iterable((await collections_by_tenant(settings)).values()):
+            name = re.sub(f"{DIGEST}$", "", collection.embedder.model)
+            if collection.embedder.provider == "onnx" and name != collection.embedder.model:
+                users.append((name, f"collection {collection.name}"))
+    return grouped(users)
 
 
 def _in_settings(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.answers import Hit
 from rag.errors import ConfigurationError
+from rag.runtime import grouped
 
 if TYPE_CHECKING:
     from rag.config.profiles import MissingDate
@@ -224,9 +225,7 @@ def copies_as_one(hits: Sequence[Hit]) -> list[Hit]:
     """
     # The shown texts with single spaces, and the headers of the tables that they continue.
     wordings = [(" ".join(hit.text.split()), hit.chunk.header) for hit in hits]
-    equals: dict[tuple[str, str], list[Hit]] = {}
-    for wording, hit in zip(wordings, hits, strict=True):
-        equals.setdefault(wording, []).append(hit)
+    equals = grouped(zip(wordings, hits, strict=True))
     places: dict[tuple[str, str], int] = {}  # of the documents that are shown
     done: set[str] = set()
     distinct: list[Hit] = []

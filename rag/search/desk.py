@@ -29,7 +29,7 @@ from rag.models.chat import Chat, open_chat
 from rag.models.embed import Embedder, Embedders, open_embedders
 from rag.models.rerank import Reranker, open_reranker
 from rag.originals import FileWatch, Staleness
-from rag.runtime import concurrently
+from rag.runtime import concurrently, grouped
 from rag.search import browse, search_state
 from rag.search.names import resolve_ids, resolve_names, unknown_names_note
 from rag.search.overview import CollectionOverview, OverviewCache, collection_overview, without_notes
@@ -218,9 +218,7 @@ class Desk:
 
     async def sizes(self, principal: Principal, sources: Iterable[Source]) -> dict[str, int]:
         """The lengths of the texts of sources that the principal may read, in bytes of UTF-8, by id."""
-        ids: dict[str, list[str]] = {}
-        for source in sources:
-            ids.setdefault(source.collection, []).append(source.id)
+        ids = grouped((source.collection, source.id) for source in sources)
         sizes: dict[str, int] = {}
         for collection in await self._reader.collections(principal.tenant):
             if collection.name in ids:

@@ -24,7 +24,7 @@ from rag.corpus import Chunk
 from rag.filters.folded_text import stands_alone
 from rag.filters.needles import Needle
 from rag.rank.fusion import MAX_JOINED_CHARS
-from rag.runtime import concurrently
+from rag.runtime import concurrently, grouped
 from rag.search.recall import READS, Candidate, Query, admit, is_fault
 from rag.search.search_state import SearchState
 from rag.search.source_window import between_words, merged_excerpts
@@ -328,9 +328,7 @@ async def _readable_sources(
     pairs: Sequence[tuple[View, MatchedSource]], state: SearchState
 ) -> list[_ReadableSource]:
     """The sources that pass the gate. Only these may count: notes must not reveal others."""
-    ids: dict[View, list[str]] = {}
-    for view, holder in pairs:
-        ids.setdefault(view, []).append(holder.id)
+    ids = grouped((view, holder.id) for view, holder in pairs)
     stored = {view: await view.table.sources(of_view) for view, of_view in ids.items()}
     readable, faults = [], 0
     for view, holder in pairs:
@@ -351,9 +349,7 @@ async def _locate(
     # A scan that took all of its time has found sources. Without their passages the answer would be empty.
     until = max(state.scan_until, time.monotonic() + LOCATE_SECONDS)
     in_text = partial(_in_text, needle=needle, until=until, joins=state.plan.joins)
-    by_view: dict[View, list[_ReadableSource]] = {}
-    for source in sources:
-        by_view.setdefault(source.view, []).append(source)
+    by_view = grouped((source.view, source) for source in sources)
     groups = await concurrently([partial(_in_view, *pair, in_text) for pair in by_view.items()])
     return {match.matched.chunk.id: match for group in groups for match in group}
 
@@ -424,9 +420,7 @@ async def _candidates(matches: Mapping[str, _Match], limit: int) -> list[Candida
         matches.values(),
         key=lambda match: (-match.score, match.matched.chunk.source_id, match.matched.chunk.seq),
     )
-    ids: dict[View, list[str]] = {}
-    for match in best[:limit]:
-        ids.setdefault(match.view, []).append(match.matched.chunk.id)
+    ids = grouped((match.view, match.matched.chunk.id) for match in best[:limit])
     candidates: dict[str, Candidate] = {}
     for view, of_view in ids.items():
         for row in await view.table.chunks(of_view, view.where):

@@ -25,7 +25,7 @@ from rag.corpus import NO_VECTORS, Calibration, Collection, EmbedderIdentity, Ve
 from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError, ProviderError
 from rag.models.breaker import note_failure
 from rag.models.embed import Embedder
-from rag.runtime import concurrently
+from rag.runtime import concurrently, grouped
 from rag.search.recall import Meaning
 from rag.search.search_plan import RequestVector, SearchPlan
 from rag.search.search_state import OpenStep, SearchState
@@ -105,9 +105,7 @@ async def query_meanings(
     if state.plan.request_vector:
         state, meanings = _with_request_vector(state.plan.request_vector, state, step)
         return _without_wordless(state, step), [meanings for _ in texts]
-    by_name: dict[str, list[Collection]] = {}
-    for collection in _collections(state):
-        by_name.setdefault(collection.embedder_name, []).append(collection)
+    by_name = grouped((collection.embedder_name, collection) for collection in _collections(state))
     calls = [partial(_embed, name, theirs, texts, state) for name, theirs in by_name.items()]
     embedded = dict(zip(by_name, await concurrently(calls), strict=True))
     if state.plan.mode == "dense" and state.plan.names_collections:  # then each must be searched, or none

@@ -30,7 +30,7 @@ from rag.rank.fusion import (
     reciprocal_rank_fusion,
     settled_count,
 )
-from rag.runtime import concurrently
+from rag.runtime import concurrently, grouped
 from rag.search.named_sections import LOOKED_AT, Named, with_named_first
 from rag.search.search_plan import SearchPlan
 from rag.search.view import View
@@ -589,9 +589,7 @@ async def admit(candidates: Sequence[Candidate], query: Query, limit: int, alarm
 
 
 async def _readable_hits(candidates: Sequence[Candidate], query: Query, alarm: Alarm) -> list[Hit]:
-    by_view: dict[View, list[Candidate]] = {}
-    for candidate in candidates:
-        by_view.setdefault(candidate.view, []).append(candidate)
+    by_view = grouped((candidate.view, candidate) for candidate in candidates)
     groups = await concurrently([partial(_visible, *pair, alarm) for pair in by_view.items()])
     visible = {id_: pair for group in groups for id_, pair in group.items()}
     return [

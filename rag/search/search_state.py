@@ -36,6 +36,7 @@ from rag.models.embed import Embedders
 from rag.models.rerank import Reranker
 from rag.rank.fusion import copies_as_one, neighbours
 from rag.report import counted
+from rag.runtime import grouped
 from rag.search.recall import Alarm
 from rag.search.search_plan import JOIN_OVERSAMPLING, JUDGED, SearchPlan
 from rag.search.view import View
@@ -352,9 +353,7 @@ def _continued(excerpt: Excerpt, chunk: Chunk) -> str | None:
 
 def rows_in_documents(hits: Iterable[Hit]) -> list[list[Hit]]:
     """The hits in rows of chunks that follow one another, in the order of their documents."""
-    of_documents: dict[tuple[str, str], list[Hit]] = {}
-    for hit in hits:
-        of_documents.setdefault((hit.source.collection, hit.source.id), []).append(hit)
+    of_documents = grouped(((hit.source.collection, hit.source.id), hit) for hit in hits)
     rows: list[list[Hit]] = []
     for of_document in of_documents.values():
         in_order = enumerate(sorted(of_document, key=lambda hit: hit.chunk.seq))

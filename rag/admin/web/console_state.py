@@ -29,6 +29,7 @@ from rag.admin.doctor_command import HealthLine, check_machine, data_findings, h
 from rag.config.settings import Settings
 from rag.corpus import Access, Collection, LetterCase, Principal
 from rag.errors import BusyError, ConfigurationError, RefdeskError
+from rag.runtime import grouped
 from rag.store.care.folder_checks import Finding
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import StoredSource
@@ -108,10 +109,9 @@ class Job:
     @property
     def by_outcome(self) -> dict[str, list[FileLine]]:
         """The last files by outcome: failures first, and the latest first within each outcome."""
-        groups: dict[str, list[FileLine]] = {"skipped": []}
-        for line in reversed(self.lines):
-            groups.setdefault(line.outcome, []).append(line)
-        return {outcome: lines for outcome, lines in groups.items() if lines}
+        groups = grouped((line.outcome, line) for line in reversed(self.lines))
+        failed = groups.pop("skipped", None)
+        return ({"skipped": failed} if failed else {}) | groups
 
     @property
     def runs(self) -> bool:

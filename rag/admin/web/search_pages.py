@@ -23,6 +23,7 @@ from rag.evaluate.compare_runs import Comparison, Summary, compare, keep_runs, l
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.judged_sets import JudgedLine, PrincipalLine, file_content, judged_lines, read_set
 from rag.report import counted
+from rag.runtime import grouped
 from rag.store.write.desk_folder import judged_folder, make_private, writable, write_whole
 from rag.uris import split_id
 
@@ -217,12 +218,9 @@ def _write(file: Path, lines: list[JudgedLine]) -> None:
 
 def _documents(answer: Answer) -> list[Mapping[str, object]]:
     """The documents of the hits, best first, each with its hits."""
-    hits: dict[str, list[object]] = {}
-    titles = {}
-    for hit, article in zip(answer.hits, hit_articles(answer, address_of), strict=True):
-        hits.setdefault(hit.source.id, []).append(article)
-        titles[hit.source.id] = hit.source.title
-    return [{"id": id_, "title": titles[id_], "hits": articles} for id_, articles in hits.items()]
+    shown = zip(answer.hits, hit_articles(answer, address_of), strict=True)
+    articles = grouped(((hit.source.id, hit.source.title), article) for hit, article in shown)
+    return [{"id": id_, "title": title, "hits": hits} for (id_, title), hits in articles.items()]
 
 
 async def _runs(console: Console, name: str) -> list[MeasuredRun]:

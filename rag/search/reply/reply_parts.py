@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from rag.answers import BETWEEN_EXCERPTS, Context, Hit
 from rag.corpus import LEFT_OUT, Chunk, Source, Value
 from rag.originals import Dating
+from rag.runtime import grouped
 from rag.search.reply.untrusted import disarm, label
 from rag.text.plain_text import Span, sentences, words
 from rag.uris import PAGE_LABELS_KEY, hull, is_cell_range, labels_in
@@ -274,9 +275,7 @@ def _cells(source: Source, chunks: Iterable[Chunk]) -> str:
 
 def _several_sheets(hit: Hit) -> str:
     """The first and the last sheet that are shown, each with its cells; empty unless several sheets are."""
-    by_sheet: dict[tuple[str, ...], list[Chunk]] = {}
-    for chunk in hit.shown_chunks:
-        by_sheet.setdefault(headings_of(hit.source, chunk), []).append(chunk)
+    by_sheet = grouped((headings_of(hit.source, chunk), chunk) for chunk in hit.shown_chunks)
     if hit.source.mime_type not in SHEETS or len(by_sheet) == 1:
         return ""
     names = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from rag.report import counted
+from rag.runtime import grouped
 from rag.text.plain_text import FIRST_PRINTED_HIDDEN, JOINERS, Span, with_line_ends, without_hidden
 
 if TYPE_CHECKING:
@@ -290,9 +291,7 @@ def _code_spans(text: str, start: int, end: int) -> Iterator[Span]:
     """The apparent code spans of `text[start:end]`, in order: between two runs of equally many backticks."""
     breaks = [*(blank.start() for blank in _BLANK_LINE.finditer(text, start, end)), end]
     runs = [*_TICKS.finditer(text, start, end)]
-    by_length: dict[int, list[int]] = {}
-    for run in runs:
-        by_length.setdefault(len(run[0]), []).append(run.start())
+    by_length = grouped((len(run[0]), run.start()) for run in runs)
     at = start
     for run in runs:
         alike = by_length[len(run[0])]

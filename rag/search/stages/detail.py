@@ -26,7 +26,7 @@ from rag.errors import BusyError, ProviderError
 from rag.models.breaker import note_failure
 from rag.models.embed import Embedders
 from rag.rank.excerpts import excerpts, shared_rarity, statements
-from rag.runtime import concurrently
+from rag.runtime import concurrently, grouped
 from rag.search import source_window
 from rag.search.query_vectors import is_remote
 from rag.search.recall import Query
@@ -141,9 +141,7 @@ def _window(text: str, chunk: Chunk, section: Span, max_chars: int) -> Span:
 
 async def _with_surroundings(hits: Sequence[Hit], views: Mapping[str, View], around: _Around) -> list[Hit]:
     """The hits with their surroundings, in their order. Each source is read once."""
-    by_source: dict[tuple[str, str], list[Hit]] = {}
-    for hit in hits:
-        by_source.setdefault((hit.source.collection, hit.source.id), []).append(hit)
+    by_source = grouped(((hit.source.collection, hit.source.id), hit) for hit in hits)
     calls = [
         partial(_source_with_surroundings, views[collection], id_, of_source, around)
         for (collection, id_), of_source in by_source.items()
@@ -230,9 +228,7 @@ async def compress_hits(
     Hits of a model that fails stay whole.
     """
     models = {view.table.collection.name: comparing_model(query, view) for view in query.views}
-    by_model: dict[str | None, list[Hit]] = {}
-    for hit in hits:
-        by_model.setdefault(models[hit.source.collection], []).append(hit)
+    by_model = grouped((models[hit.source.collection], hit) for hit in hits)
     calls = [
         partial(similarities_by, name, _all_sentences(theirs), query, embedders)
         for name, theirs in by_model.items()
@@ -354,11 +350,11 @@ async def with_snippets(
     views = query.views_by_collection
     # The model is asked only for the others.
     parts, best = await to_thread.run_sync(_all_by_words, hits, query)
-    wordless: dict[str | None, list[str]] = {}
-    for hit in hits:
-        id_, view = hit.chunk.id, views[hit.source.collection]
-        if id_ not in best and len(parts[id_]) > 1:
-            wordless.setdefault(comparing_model(query, view), []).append(id_)
+    wordless = grouped(
+        (comparing_model(query, views[hit.source.collection]), hit.chunk.id)
+        for hit in hits
+        if hit.chunk.id not in best and len(parts[hit.chunk.id]) > 1
+    )
     calls = [
         partial(_by_meaning, model, {id_: parts[id_] for id_ in ids}, query, embedders)
         for model, ids in wordless.items()

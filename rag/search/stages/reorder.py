@@ -16,7 +16,6 @@ import numpy as np
 
 from rag.answers import Hit
 from rag.config.profiles import DedupeStage, DiversifyStage, RecencyStage, RerankStage
-from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import note_failure
 from rag.models.chat import Chat, chat_scores, weighted
@@ -24,6 +23,7 @@ from rag.models.rerank import Reranker
 from rag.originals import Dating, dating
 from rag.rank import diversity, editions
 from rag.rank.fusion import by_recency, newer_first
+from rag.runtime import grouped
 from rag.search.recall import Query
 from rag.search.search_state import Models, OpenStep, SearchState
 from rag.store.read.word_analysis import query_terms, stop_languages
@@ -164,9 +164,7 @@ async def diversify_hits(
 def _cosines(hits: Sequence[Hit], query: Query) -> diversity.Likeness:
     """The cosines between hits; 0 where different models made their vectors."""
     models = {view.table.collection.name: view.table.collection.embedder for view in query.views}
-    by_model: dict[EmbedderIdentity, list[int]] = {}
-    for index, hit in enumerate(hits):
-        by_model.setdefault(models[hit.source.collection], []).append(index)
+    by_model = grouped((models[hit.source.collection], index) for index, hit in enumerate(hits))
     similarities = np.zeros((len(hits), len(hits)), np.float32)
     for indexes in by_model.values():
         rows = np.stack([cast("npt.NDArray[np.float32]", hits[index].vector) for index in indexes])

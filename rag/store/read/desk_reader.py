@@ -28,7 +28,7 @@ from rag.corpus import AccessRecord, Collection, LetterCase
 from rag.errors import RefdeskError, StoreError
 from rag.home import Bucket, Home, data_folder_problem
 from rag.originals import Clock
-from rag.runtime import cores
+from rag.runtime import cores, grouped
 from rag.store.read import schema
 from rag.store.read.catalog import collection_record
 from rag.store.read.collection_reader import CollectionReader, SupersededIndexes
@@ -226,10 +226,7 @@ class DeskReader:
             rows = (
                 (await catalog.query().select(["tenant", "name"]).to_arrow()).to_pylist() if catalog else []
             )
-        names: dict[str, list[str]] = defaultdict(list)
-        for row in sorted(rows, key=itemgetter("name")):
-            names[row["tenant"]].append(row["name"])
-        return names
+        return grouped((row["tenant"], row["name"]) for row in sorted(rows, key=itemgetter("name")))
 
     async def open(self, collection: Collection) -> CollectionReader:
         """The reader of a collection, which stays open until its definition changes.

@@ -26,6 +26,7 @@ from anyio import to_thread
 from rag.corpus import Chunk
 from rag.errors import InvalidRequestError
 from rag.filters.needles import EMPTY, INVALID, Needle
+from rag.runtime import grouped
 from rag.store.read.schema import one_of, section_of_row
 from rag.text.plain_text import Span
 
@@ -267,10 +268,8 @@ async def chunk_places(reader: CollectionReader, ids: Iterable[str], where: str)
     """The places of the chunks of these sources that satisfy the predicate."""
     among = f"{one_of('source_id', ids)} AND {where}"
     rows = await reader.chunk_rows(lambda query: query.where(among).select(_PLACE))
-    by_source: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in sorted(rows.to_pylist(), key=lambda row: row["seq"]):
-        by_source.setdefault((row["source_id"], row["generation"]), []).append(row)
-    return by_source
+    ordered = sorted(rows.to_pylist(), key=lambda row: row["seq"])
+    return grouped(((row["source_id"], row["generation"]), row) for row in ordered)
 
 
 def chunks_of_texts(rows: Iterable[Mapping[str, Any]], text: str) -> list[Chunk]:

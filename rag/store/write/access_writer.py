@@ -32,6 +32,7 @@ from rag.access.rule import is_narrowed, narrower
 from rag.corpus import Access, AccessRecord, Collection
 from rag.errors import StoreError
 from rag.home import Bucket, Home
+from rag.runtime import grouped
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there
 from rag.store.write import table_maintenance, table_rows
@@ -416,10 +417,8 @@ class CollectionAccess:
         """The records whose labels the chunks don't hold yet, grouped by equal labels."""
         async with self._read() as table:
             behind = await table.records(self._ours | {"present": True, "copied": False})
-        alike: dict[str, list[AccessRecord]] = defaultdict(list)
-        for record in behind.values():
-            alike[json.dumps(table_rows.label_values(record.access))].append(record)
-        return list(alike.values())
+        labels = ((json.dumps(table_rows.label_values(record.access)), record) for record in behind.values())
+        return list(grouped(labels).values())
 
     async def note_copied(self, copied: Sequence[AccessRecord]) -> None:
         """Mark records whose labels the chunks hold, except those that changed again meanwhile."""

@@ -34,6 +34,7 @@ import pyarrow as pa
 from rag.corpus import Access, Build, Collection, FieldType, Source, Value, Vectors
 from rag.errors import RefdeskError, StoreError
 from rag.home import Bucket, Home, folders, newest_version
+from rag.runtime import grouped
 from rag.store.read import schema
 from rag.store.read.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.write import table_maintenance, table_rows
@@ -189,9 +190,8 @@ async def add_fields(
     }
     changed = [_source(row, fields, by_source[row["id"]]) for row in rows]
     await update_rows(sources, changed, schema.source_columns(["id", "fields"]))
-    ids: dict[str, list[str]] = defaultdict(list)
-    for id_ in cast("list[str]", (await chunks.query().select(["id"]).to_arrow())["id"].to_pylist()):
-        ids[schema.split_chunk_id(id_)[0]].append(id_)
+    chunk_ids = cast("list[str]", (await chunks.query().select(["id"]).to_arrow())["id"].to_pylist())
+    ids = grouped((schema.split_chunk_id(id_)[0], id_) for id_ in chunk_ids)
     filled = [
         {"id": id_} | {schema.field_column(name): value for name, value in of_source.items()}
         for source_id, of_source in by_source.items()

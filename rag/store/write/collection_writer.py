@@ -32,6 +32,7 @@ from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, L
 from rag.errors import StoreError
 from rag.filters.grammar import literal
 from rag.home import Home, local_folder
+from rag.runtime import grouped
 from rag.store.read import schema
 from rag.store.read.connection import engine_errors
 from rag.store.read.word_analysis import terms_of
@@ -468,12 +469,10 @@ class CollectionWriter:
                 raise
 
     async def _remove_leftovers(self) -> None:
-        leftovers: dict[str, list[str]] = defaultdict(list)
         rows = await rows_of(self._sources, ["id", "generation", "chunk_count"])
         expected = {(row["id"], row["generation"]): row["chunk_count"] for row in rows.to_pylist()}
         stored = await table_rows.count_chunks(self._chunks)
-        for source_id, generation in stored.keys() - expected.keys():
-            leftovers[generation].append(source_id)
+        leftovers = grouped((generation, id_) for id_, generation in stored.keys() - expected.keys())
         for generation, ids in leftovers.items():
             self._changed = True
             orphaned = schema.one_of("source_id", ids)
