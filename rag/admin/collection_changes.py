@@ -317,12 +317,12 @@ async def create_collection(
     """
     await check_is_new(settings, name)
     properties |= {
-        "fields": fields,
+        "fields": dict(fields),
         "embedder_name": embedder_name,
+        "visibility": visibility or first_visibility(settings),
         "visibility_is_set": visibility is not None,
     }
-    properties["visibility"] = visibility or first_visibility(settings)
-    tenant, state = tenant_of(settings), {"visibility": properties["visibility"], "fields": dict(fields)}
+    tenant, state = tenant_of(settings), {key: properties[key] for key in ("visibility", "fields")}
     properties["tenant_is_there"] = has_tenant(settings.home, tenant)
     identity = await identity_of(settings, embedder_name)
     prepare(settings.home)

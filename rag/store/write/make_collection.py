@@ -22,25 +22,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.access.tenants import OWNER, has_tenant
 from rag.corpus import (
-    DEFAULT_EMBEDDER,
     AccessRecord,
-    Attachment,
-    Chunking,
     Collection,
-    Distance,
     EmbedderIdentity,
-    FieldType,
     LanguageChoice,
-    Policy,
-    Visibility,
 )
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import SET_PATH, Bucket, Home, read
@@ -51,7 +43,6 @@ from rag.store.write.access_writer import access_table, create_access_table
 from rag.store.write.change_collection import CATALOG_WAIT_SECONDS, finish_drop, in_catalog, open_writer
 from rag.store.write.desk_folder import claim_storage, make_key, note_tenant, prepare, read_key, tag_letters
 from rag.store.write.locks import locked, open_in_turn
-from rag.text.flags import Flag
 
 if TYPE_CHECKING:
     import lancedb
@@ -61,34 +52,23 @@ CATALOG_COMPACTED = 32  # commits; each leaves a file, and 2,000 files slow down
 DEFAULT_LANGUAGE: LanguageChoice = "auto"
 
 
-async def ensure_collection(  # noqa: PLR0913 the definition of a collection
+async def ensure_collection(  # noqa: PLR0913 what to check, besides what to make
     data: Home,
     tenant: str,
     name: str,
     embedder: EmbedderIdentity,
     *,
     language: LanguageChoice | None = None,
-    fields: Mapping[str, FieldType] = MappingProxyType({}),
-    visibility: Visibility = "tenant",
-    distance: Distance = "cosine",
-    description: str = "",
-    link: str = "",
-    embedder_name: str = DEFAULT_EMBEDDER,
-    created_at: datetime | None = None,
-    attached: Attachment | None = None,
-    chunking: tuple[Chunking, ...] = (),
-    personal_data: Mapping[Flag, Policy] = MappingProxyType({}),
-    keep_days: int = 0,
-    visibility_is_set: bool = False,
     known: Collection | None = None,
     tenant_is_there: bool = False,
+    **properties: Any,  # noqa: ANN401 values of its fields
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
-    The arguments from `fields` to `keep_days`, and `visibility_is_set`, apply to a new collection only.
-    `embedder_name` is the name of the embedder in the settings. Without a `language`, an existing collection
-    keeps its own and a new one gets `DEFAULT_LANGUAGE`. `created_at` is now by default; a caller that passes
-    it can tell by it whether the collection is new. An `attached` collection must be new, and gets no tables.
+    The `properties`, fields of `Collection`, apply to a new collection only. Without a `language`, an
+    existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. `created_at` is now by default; a
+    caller that passes it can tell by it whether the collection is new. An `attached` collection must be new,
+    and gets no tables.
     `known` is a collection in a bucket that the caller has just read: it is only checked, because opening it
     for writing reads it again. If the `tenant_is_there` for the caller, it isn't made again: somebody may
     have removed it since.
@@ -108,30 +88,18 @@ async def ensure_collection(  # noqa: PLR0913 the definition of a collection
         _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
         rows = (await collections.query().where(in_catalog(tenant, name)).to_arrow()).to_pylist()
         if rows:
-            if attached:
+            if properties.get("attached"):
                 raise ConfigurationError(f"The collection {name!r} already exists.")
             return _checked(catalog.collection_record(rows[0]), embedder, language)
-        collection = Collection(
-            tenant=tenant,
-            name=name,
-            embedder=embedder,
-            language=language or DEFAULT_LANGUAGE,
-            distance=distance,
-            created_at=created_at or datetime.now(UTC),
-            fields=dict(fields),
-            visibility=visibility,
-            description=description,
-            link=link,
-            embedder_name=embedder_name,
-            attached=attached,
-            chunking=chunking,
-            personal_data=dict(personal_data),
-            keep_days=keep_days,
-            visibility_is_set=visibility_is_set,
-            build=collection_tables.new_number(data, 0),
-        )
+        usual = {
+            "language": language or DEFAULT_LANGUAGE,
+            "distance": "cosine",
+            "created_at": datetime.now(UTC),
+            "build": collection_tables.new_number(data, 0),
+        }
+        collection = Collection(tenant, name, embedder, **usual | properties)
         await create_access_table(database, tenant)
-        if not attached:
+        if not collection.attached:
             await _create_tables(data, database, collection)
         await _enter(data, collections, collection, started)
         return collection
