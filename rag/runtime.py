@@ -1,6 +1,6 @@
 """This process: its concurrent calls, its processors, power and memory, and how it was installed.
 
-Also `grouped`, which every part of the program needs.
+Also `grouped` and `keep_latest`, for dictionaries anywhere in the program.
 
 glibc makes an arena for each thread that allocates, up to eight for each processor, and memory freed in one
 can't be used in others. The engine has dozens of threads. So `allocate_sparingly` limits the arenas, and
@@ -47,6 +47,14 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     for key, value in pairs:
         groups[key].append(value)
     return dict(groups)
+
+
+def keep_latest(cache: dict[K, T], key: K, value: T, most: int) -> None:
+    """Put a value into a cache of at most so many; the one that was put there first leaves."""
+    cache.pop(key, None)
+    cache[key] = value
+    while len(cache) > most:
+        del cache[next(iter(cache))]
 
 
 OWN_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")

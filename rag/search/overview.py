@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rag.access.rule import visible, walls
 from rag.corpus import NO_VECTORS, Access, Collection, FieldType, LetterCase, Principal, Value
 from rag.home import newest_version, overview_file
+from rag.runtime import keep_latest
 from rag.search.reply.untrusted import label
 from rag.text.languages import LANGUAGE, is_known, name_of, primary
 
@@ -189,10 +190,7 @@ class OverviewCache:
 
     def put(self, principal: Principal, versions: Versions, overview: tuple[CollectionOverview, ...]) -> None:
         """Cache an overview; the oldest one leaves if there are too many."""
-        self._overviews.pop(principal, None)
-        if len(self._overviews) >= MAX_CACHED:
-            del self._overviews[next(iter(self._overviews))]
-        self._overviews[principal] = versions, overview
+        keep_latest(self._overviews, principal, (versions, overview), MAX_CACHED)
 
 
 RETRIEVED = "kept in another system, which is searched by words and lists no documents"

@@ -32,6 +32,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rag.corpus import Principal
 from rag.errors import AccessError
+from rag.runtime import keep_latest
 from server.admission import TokenBucket
 from server.call_audit import RefusalLog
 
@@ -404,7 +405,7 @@ class FailureLimit:
         async def observe(message: Message) -> None:
             if message["type"] == "http.response.start":
                 if isinstance(scope.get("user"), AuthenticatedUser):
-                    self._remember(credentials)
+                    keep_latest(self._valid, credentials, None, MAX_CREDENTIALS)
                 elif message["status"] in CLIENT_ERRORS:  # a 503 says nothing about the credentials
                     self._count(client, credentials)
             await send(message)
@@ -414,12 +415,6 @@ class FailureLimit:
     def _digest(self, scope: Scope) -> bytes:
         credentials = b"\n".join(value for name, value in scope["headers"] if name == b"authorization")
         return hashlib.blake2b(credentials, key=self._key, digest_size=16).digest()
-
-    def _remember(self, credentials: bytes) -> None:
-        self._valid.pop(credentials, None)
-        self._valid[credentials] = None
-        if len(self._valid) > MAX_CREDENTIALS:
-            del self._valid[next(iter(self._valid))]
 
     def _count(self, client: ClientAddress, credentials: bytes) -> None:
         if client.shared:  # never limited, see above
@@ -431,9 +426,8 @@ class FailureLimit:
                     (block, failed) for block, failed in self._failures.items() if not failed.recent.full
                 )
                 self._failures = dict(remembered)
-            if len(self._failures) >= MAX_ADDRESSES:
-                del self._failures[next(iter(self._failures))]
-            self._failures[client.block] = _Failures(TokenBucket(self._per_minute))
+            failures = _Failures(TokenBucket(self._per_minute))
+            keep_latest(self._failures, client.block, failures, MAX_ADDRESSES)
         self._failures[client.block].note(credentials)
 
 

@@ -31,7 +31,7 @@ from anyio import to_thread
 
 from rag.corpus import Language, Vectors
 from rag.errors import StoreError
-from rag.runtime import memory_bytes, return_memory
+from rag.runtime import keep_latest, memory_bytes, return_memory
 from rag.store.read.connection import engine_errors
 from rag.store.read.schema import TERMS, vectors_of
 from rag.store.read.words_in_memory import (
@@ -148,12 +148,6 @@ class RowsInMemory:
         if len(addresses) and (places.max() >= len(self) or (self.addresses[places] != addresses).any()):
             return None
         return places
-
-    def keep_readable(self, key: Hashable, readable: Readable) -> None:
-        """Cache the readable rows of a principal; the oldest entry is evicted first."""
-        while len(self.readable) >= SELECTIONS:
-            del self.readable[next(iter(self.readable))]
-        self.readable[key] = readable
 
     def vectors(self, positions: Positions) -> Vectors:
         """The vectors of these rows, as `rounded_vectors` has them."""
@@ -385,9 +379,7 @@ class TableInMemory:
                     among = rows.positions(_addresses(await read(self._query_ids(where))))
                     if among is None or await self._table.version() != rows.version:
                         return None
-                    while len(rows.selections) >= SELECTIONS:
-                        del rows.selections[next(iter(rows.selections))]
-                    rows.selections[where] = among
+                    keep_latest(rows.selections, where, among, SELECTIONS)
                     self._budget.note(self)
             finally:
                 self._selecting.pop(where, None)

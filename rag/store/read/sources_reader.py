@@ -25,6 +25,7 @@ from rag.access.rule import narrower, predicate, same_access
 from rag.corpus import Access, AccessRecord, Collection, Heading, Language, Principal, Source, Value
 from rag.errors import BusyError
 from rag.filters.grammar import literal
+from rag.runtime import keep_latest
 from rag.store.read import schema
 from rag.store.read.connection import LocalTable, engine_errors, of_newest
 from rag.text.languages import analysed_in
@@ -409,9 +410,7 @@ class AccessReader:
                     if await self._table.count_rows() > MATCHED_KEPT:
                         return None
                     rows = await self._table_of(f"{schema.PRESENT} AND {where}", ["id", "collection"])
-                    while len(cache) >= PREDICATES_KEPT:
-                        del cache[next(iter(cache))]
-                    cache[where] = _ids_by_collection(rows)
+                    keep_latest(cache, where, _ids_by_collection(rows), PREDICATES_KEPT)
         return cache[where].get(collection, NO_IDS)
 
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:

@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 from anyio import to_thread
 
 from rag.corpus import Language
-from rag.runtime import concurrently
+from rag.runtime import concurrently, keep_latest
 from rag.store.read.collection_reader import CollectionReader, rank_words, ranking_of_copy
-from rag.store.read.rows_in_memory import OVERSAMPLING, Readable, RowsInMemory
+from rag.store.read.rows_in_memory import OVERSAMPLING, SELECTIONS, Readable, RowsInMemory
 from rag.store.read.schema import CHUNK_COLUMNS, Ranking, StoredSource, one_of
 from rag.store.read.spelling import (
     MOST_SPELLINGS,
@@ -305,7 +305,7 @@ async def strict_reader(reader: CollectionReader, asker: Asker) -> StrictReader 
     key = (asker.key, asker.readable, version)  # rights may change while the chunks stay
     if (readable := rows.readable.get(key)) is None:
         readable = await _readable_in_memory(reader, rows, positions, asker)
-        rows.keep_readable(key, readable)
+        keep_latest(rows.readable, key, readable, SELECTIONS)
     return StrictReaderInMemory(reader, rows, readable, through_engine)
 
 

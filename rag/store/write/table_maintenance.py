@@ -31,10 +31,11 @@ from rag.corpus import Collection, FieldType
 from rag.errors import StoreError
 from rag.filters.grammar import literal
 from rag.home import Bucket, Home
+from rag.runtime import keep_latest
 from rag.store.read.connection import table_folder
 from rag.store.read.schema import TERMS, field_column, one_of
-from rag.store.write.bucket_objects import delete, entries_of, object_facts
-from rag.store.write.desk_folder import flush
+from rag.store.write.bucket_objects import entries_of, object_facts
+from rag.store.write.desk_folder import flush, remove
 
 if TYPE_CHECKING:
     import lancedb
@@ -324,21 +325,13 @@ async def _drop_versions(data: Home, table: lancedb.AsyncTable, before: set[str]
     # name the others.
     obsolete = (before & files) - {*manifests[:1]}
     in_order = sorted(obsolete, key=lambda name: not name.endswith(".manifest"))
-    _delete(data, in_order)
+    remove(data, *in_order)
     versions: list[Any] = await table.list_versions()  # type: ignore[no-untyped-call]
     if len(versions) != 1 or obsolete & _files(data, table):
         raise StoreError(
             "The purge is incomplete: old files are still there. Stop all other processes that use the data "
             "folder, and run refdesk-admin purge again."
         )
-
-
-def _delete(data: Home, names: Sequence[str]) -> None:
-    if isinstance(data, Bucket):
-        delete(data, names)
-        return
-    for file in names:
-        Path(file).unlink()
 
 
 def _files(data: Home, table: lancedb.AsyncTable) -> set[str]:
@@ -545,7 +538,7 @@ async def upsert(table: lancedb.AsyncTable, rows: pa.Table) -> None:
     # With an index of ids, the engine has inserted keys twice.
     result = await merge.use_index(use_index=False).execute(rows)
     if stored is not None and result.version == before + 1:
-        _keep(await table.uri(), result.version, rows)
+        keep_latest(_kept, await table.uri(), (result.version, rows), KEPT_TABLES)
 
 
 async def update_rows(
@@ -565,23 +558,16 @@ async def _all_rows(table: lancedb.AsyncTable) -> pa.Table | None:
     kept_version, rows = _kept.get(address, (None, None))
     if rows is None or kept_version != version:
         rows = await table.query().to_arrow()
-        _keep(address, version, rows)
+        keep_latest(_kept, address, (version, rows), KEPT_TABLES)
     return rows
 
 
 async def is_small(table: lancedb.AsyncTable) -> bool:
     """Whether a table is a small one in a bucket."""
-    if "://" not in await table.uri():
+    if not _is_in_bucket(await table.uri()):
         return False
     stats: Any = await table.stats()
     return int(stats["total_bytes"]) <= SMALL_BYTES
-
-
-def _keep(address: str, version: int, rows: pa.Table) -> None:
-    _kept.pop(address, None)
-    _kept[address] = version, rows
-    while len(_kept) > KEPT_TABLES:
-        del _kept[next(iter(_kept))]
 
 
 def _mask(column: pa.ChunkedArray[Any], value: str | bool | Sequence[str]) -> Any:  # noqa: ANN401, FBT001 Arrow's
