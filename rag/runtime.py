@@ -19,11 +19,13 @@ import ctypes
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
@@ -34,8 +36,10 @@ from urllib.request import url2pathname
 
 import anyio
 
+from rag.errors import ConfigurationError
+
 if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
+    from anyio.abc import ByteReceiveStream, TaskGroup
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -155,6 +159,17 @@ async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return [results[index] for index in range(len(calls))]
 
 
+async def lines_of(stream: ByteReceiveStream) -> AsyncIterator[str]:
+    """The lines that a process writes to a stream, without their ends."""
+    incomplete = b""
+    async for part in stream:
+        *whole, incomplete = (incomplete + part).split(b"\n")
+        for line in whole:
+            yield line.decode(errors="replace").rstrip("\r")
+    if incomplete:
+        yield incomplete.decode(errors="replace")
+
+
 async def _call_each(
     remaining: deque[tuple[int, Callable[[], Awaitable[T]]]], results: dict[int, T], tasks: TaskGroup
 ) -> None:
@@ -199,6 +214,18 @@ def return_memory() -> None:
 PACKAGE = "refdesk"
 MODULES = {"cloud": "obstore", "ocr": "rapidocr", "otel": "opentelemetry.exporter.otlp.proto.http"}
 """A module that an extra brings, for extras that settings need."""
+
+
+def installed_command(name: str) -> str:
+    """The path of a command of this installation.
+
+    Raises:
+        ConfigurationError: it is missing.
+    """
+    scripts = sysconfig.get_path("scripts")
+    if path := shutil.which(name, path=scripts):
+        return path
+    raise ConfigurationError(f"The command {name} is missing from {scripts}. Install refdesk again.")
 
 
 def has_extra(extra: str) -> bool:

@@ -12,26 +12,19 @@ import json
 import logging
 import os
 import re
-import shutil
 import subprocess
-import sysconfig
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 
 from rag.config.settings import Settings
-from rag.errors import ConfigurationError
 from rag.originals import LOOK_MS, changes_in, identity
+from rag.runtime import installed_command, lines_of
 from rag.text.plain_text import in_one_line
-
-if TYPE_CHECKING:
-    from anyio.abc import ByteReceiveStream
-
 
 FIRST_PAUSE_SECONDS = 30.0  # before another attempt, for a drive to be mounted or another process to finish
 LONGEST_PAUSE_SECONDS = 3_600.0
@@ -73,17 +66,11 @@ class Intake:
         Raises:
             ConfigurationError: the command is not installed.
         """
-        scripts = sysconfig.get_path("scripts")
-        command = shutil.which("refdesk-admin", path=scripts)
-        if command is None:
-            raise ConfigurationError(
-                f"The command refdesk-admin is missing from {scripts}. Install refdesk again."
-            )
         self._folder, self._data = folder, os.path.realpath(data)
         path = in_one_line(str(folder))
         self._shown = path if len(path) <= SHOWN_CHARS else f"…{path[1 - SHOWN_CHARS :]}"
-        self._command = [command, "ingest", str(folder), "--log", "--verbose", "--tied", *arguments]
-        self._command += ["--data", str(data)]
+        self._command = [installed_command("refdesk-admin"), "ingest", str(folder), "--data", str(data)]
+        self._command += ["--log", "--verbose", "--tied", *arguments]
         self._run = CommandProgress()
         self._has_read = False
         self._told_causes: Counter[str] = Counter()  # of failures, as callers know them
@@ -208,7 +195,7 @@ class Intake:
             return
         async with process:
             assert process.stderr is not None  # noqa: S101 it is a pipe
-            async for line in _lines(process.stderr):
+            async for line in lines_of(process.stderr):
                 self._hear(run, line)
             run.exit_code = await process.wait()
         if run.exit_code or run.causes:
@@ -270,14 +257,3 @@ def data_of(folder: Path, settings: Settings) -> Path:
     digest = hashlib.sha256(os.path.normcase(folder).encode(errors="surrogateescape")).hexdigest()[:8]
     name = re.sub(r"[^\w-]+", "-", folder.name)[:NAME_CHARS]
     return settings.data.with_name(f"{settings.data.name}-folders") / f"{name}-{digest}".lstrip("-")
-
-
-async def _lines(stream: ByteReceiveStream) -> AsyncIterator[str]:
-    """The lines of a stream, without their ends."""
-    incomplete = b""
-    async for part in stream:
-        *whole, incomplete = (incomplete + part).split(b"\n")
-        for line in whole:
-            yield line.decode(errors="replace").rstrip("\r")
-    if incomplete:
-        yield incomplete.decode(errors="replace")

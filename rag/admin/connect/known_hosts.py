@@ -7,9 +7,7 @@ follow the documentation of each host; server/README.md says what was tried, and
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any, TypeAlias
 
 from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
 from rag.config.settings import Settings
-from rag.errors import ConfigurationError
+from rag.runtime import installed_command
 
 AS_ARGUMENTS = {"REFDESK_CONFIG", "REFDESK_DATA"}
 
@@ -55,13 +53,9 @@ def launch(settings: Settings, config: Path, asker: Sequence[str] = ()) -> Launc
     Raises:
         ConfigurationError: the server is not installed.
     """
-    scripts = sysconfig.get_path("scripts")
-    command = shutil.which("refdesk", path=scripts)
-    if command is None:
-        raise ConfigurationError(f"The command refdesk is missing from {scripts}. Install refdesk again.")
     options = ["--config", str(config.absolute())] if config.exists() else []
     args = [*options, "--data", str(settings.data.absolute()), *asker]
-    return Launch(str(Path(command).absolute()), args, environment())
+    return Launch(str(Path(installed_command("refdesk")).absolute()), args, environment())
 
 
 def environment() -> dict[str, str]:

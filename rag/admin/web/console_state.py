@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
-import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -22,14 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.access.rule import visible
 from rag.admin.doctor_command import HealthLine, check_machine, data_findings, health_line
 from rag.config.settings import Settings
 from rag.corpus import Access, Collection, LetterCase, Principal
-from rag.errors import BusyError, ConfigurationError, RefdeskError
-from rag.runtime import grouped
+from rag.errors import BusyError, RefdeskError
+from rag.runtime import grouped, installed_command, lines_of
 from rag.store.care.folder_checks import Finding
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.schema import StoredSource
@@ -65,9 +62,7 @@ class Health:
             self.at = datetime.now(UTC)
 
 
-COMMAND = "refdesk-admin"
 LINES = 500  # of files that are shown
-LONGEST_LINE = 1_000_000  # bytes
 END_SECONDS = 10  # for an ingestion that is interrupted
 LINES_FOR_PEOPLE = ("refdesk-admin: ", "Note: ", "Not logged: ", "Interrupted")
 """How the lines for people begin; the storage engine writes lines of its own."""
@@ -171,12 +166,7 @@ class Jobs:
             ConfigurationError: the command isn't installed.
         """
         self.check_free()
-        scripts = sysconfig.get_path("scripts")
-        path = shutil.which(COMMAND, path=scripts)
-        if path is None:
-            raise ConfigurationError(
-                f"The command {COMMAND} is missing from {scripts}. Install refdesk again."
-            )
+        path = installed_command("refdesk-admin")
         if self.tasks is None:
             raise BusyError("The console is ending.")
         self.last = Job(collection, folder)
@@ -219,11 +209,9 @@ async def _read(stream: ByteReceiveStream | None, take: Callable[[str], None]) -
     """Pass each line of a stream to `take`, until the stream ends."""
     if stream is None:
         return
-    lines = BufferedByteReceiveStream(stream)
-    with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
-        while True:
-            line = await lines.receive_until(b"\n", LONGEST_LINE)
-            take(line.decode("utf-8", "replace").rstrip("\r"))
+    with suppress(anyio.ClosedResourceError):
+        async for line in lines_of(stream):
+            take(line)
 
 
 @dataclass(frozen=True, slots=True)
