@@ -32,7 +32,7 @@ from rag.admin.command_line import command, json_object, options, same_desk
 from rag.admin.sharing import Exposure, exposures, reachable
 from rag.admin.terminal import Group, echo, print_result, table_lines
 from rag.answers import MAX_LIMIT
-from rag.config.profiles import DEFAULT_PROFILE
+from rag.config.mistakes import binding_contradictions
 from rag.config.server_settings import HttpSettings, resource_url
 from rag.config.settings import Settings
 from rag.corpus import Collection
@@ -92,17 +92,9 @@ async def credential_binding(
 
 def _check_settings(bound: CredentialBoundTo, settings: Settings) -> None:
     """Check that the profile and the tools exist, and that no tool is bound to another profile."""
-    profiles = [DEFAULT_PROFILE, *settings.search.profiles]
-    if bound.profile is not None and bound.profile not in profiles:
-        raise ConfigurationError(
-            f"--profile: there is no profile {bound.profile!r}; use one of: {', '.join(profiles)}."
-        )
+    for (name,), problem in binding_contradictions((), bound, settings):
+        raise ConfigurationError(f"--{name.removesuffix('s')}: {problem}")
     by_name = {tool.name: tool for tool in settings.server.tools}
-    for name in bound.tools or ():
-        if name not in by_name:
-            raise ConfigurationError(
-                f"--tool: there is no search tool {name!r}; use some of: {', '.join(by_name)}."
-            )
     for name in bound.tools or by_name:
         fixed = by_name[name].profile
         if bound.profile is not None and fixed not in {None, bound.profile}:

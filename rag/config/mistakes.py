@@ -251,7 +251,7 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     yield from _version_contradictions(settings)
     yield from _origin_contradictions(settings)
     for name, scope in settings.oauth.scopes.items():
-        yield from _scope_contradictions(("oauth", "scopes", name), scope, settings)
+        yield from binding_contradictions(("oauth", "scopes", name), scope, settings)
 
 
 def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
@@ -327,13 +327,14 @@ def _void_reason(argument: str, tool: ToolSettings, settings: Settings) -> str |
     return None
 
 
-def _scope_contradictions(
-    keys: tuple[str, ...], scope: CredentialBoundTo, settings: Settings
+def binding_contradictions(
+    keys: tuple[str, ...], bound: CredentialBoundTo, settings: Settings
 ) -> Iterator[Contradiction]:
-    if scope.profile is not None:
-        yield from _profile_contradictions((*keys, "profile"), scope.profile, settings)
+    """The profile and the tools of a scope or a key that the settings don't have."""
+    if bound.profile is not None:
+        yield from _profile_contradictions((*keys, "profile"), bound.profile, settings)
     names = [tool.name for tool in settings.server.tools]
-    for name in scope.tools or ():
+    for name in bound.tools or ():
         if name not in names:
             yield (*keys, "tools"), f"there is no search tool {name!r}; use some of: {', '.join(names)}."
 
