@@ -21,7 +21,7 @@ from rag.access import rule
 from rag.access.keys import keys_in
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import ActName, access_act, access_state, log_act
-from rag.admin.command_line import command, flag, options
+from rag.admin.command_line import command, flag, options, repeatable
 from rag.admin.sources_command import NameIndex, open_tables, readable_tables, reply_names
 from rag.admin.terminal import Group, arguments, echo, print_json, print_result
 from rag.config.settings import Settings
@@ -44,7 +44,7 @@ from rag.text.plain_text import in_one_line
 AccessChange: TypeAlias = "Callable[[Access | None], Access]"
 """Maps a source's access record to the changed one. None means that there is no record."""
 _TORN = "a newer record of it was lost. Run refdesk-admin doctor."  # see rag.store.care.folder_checks
-_entries_option = partial(click.option, multiple=True, metavar="ENTRY")
+_entries_option = partial(repeatable, metavar="ENTRY")
 access_options = options(
     click.option(
         "--visibility",
@@ -195,7 +195,7 @@ async def _warn_of_unknown_entries(
 @command("explain", access_command)
 @click.argument("name", metavar="ID|PATH")
 @click.option("--user", default="", metavar="NAME", help="The user.")
-@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
+@repeatable("--group", "groups", metavar="NAME", help="A group of the user. Repeatable.")
 async def explain_command(
     settings: Settings, *, name: str, user: str, groups: tuple[str, ...], as_json: bool
 ) -> None:

@@ -19,7 +19,7 @@ import click
 from rag.access.rule import valid_name
 from rag.access.tenants import has_tenant, tenant_of
 from rag.admin.audit_command import Act, log_act
-from rag.admin.command_line import command, language_option, same_desk
+from rag.admin.command_line import command, language_option, repeatable, same_desk
 from rag.admin.sharing import UNLESS, first_visibility
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import print_result
@@ -99,10 +99,9 @@ def merge_policies(before: Mapping[Flag, Policy], changes: Mapping[Flag, Policy]
     return {kind: policy for kind, policy in {**before, **changes}.items() if policy != "allow"}
 
 
-personal_data_option = click.option(
+personal_data_option = repeatable(
     "--personal-data",
     "policies",
-    multiple=True,
     callback=_policies,
     metavar="[KIND=]POLICY",
     help="What happens to documents with personal data or secrets: allow (default), redact (they are masked "
@@ -139,9 +138,8 @@ def _chunking(
     return () if tuple(values) == (AS_SETTINGS,) else tuple(map(chunking_from, values))
 
 
-chunking_option = click.option(
+chunking_option = repeatable(
     "--chunking",
-    multiple=True,
     callback=_chunking,
     metavar="[GLOB:]STRATEGY[,KEY=VALUE…]",
     help=f"How documents are cut: {', '.join(get_args(Strategy))}; with max= and overlap= in tokens, "
@@ -230,10 +228,9 @@ def fields_of(values: Sequence[str]) -> dict[str, FieldType]:
 
 
 field_option = partial(
-    click.option,
+    repeatable,
     "--field",
     "fields",
-    multiple=True,
     callback=lambda _context, _option, values: fields_of(values),
     metavar="NAME=TYPE",
 )
@@ -359,7 +356,7 @@ PROPERTIES = ("description", "link", "embedder_name", "chunking", "keep_days", "
     help="Another name for the same embedding model: of a table [embedders.NAME], or default for [embedder].",
 )
 @field_option(help="Also declare this metadata field, filled from what the documents state. Repeatable.")
-@click.option("--no-field", multiple=True, metavar="NAME", help="No longer declare this field. Repeatable.")
+@repeatable("--no-field", metavar="NAME", help="No longer declare this field. Repeatable.")
 @chunking_option
 @language_option("the collection", default=None)
 @personal_data_option

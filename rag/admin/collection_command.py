@@ -17,7 +17,7 @@ from rag.access.tenants import tenant_of
 from rag.admin import collection_changes
 from rag.admin.audit_command import Act, log_act, log_now
 from rag.admin.collection_rebuild import rebuild_command
-from rag.admin.command_line import command, confirmed_option, language_option, nothing_yet
+from rag.admin.command_line import command, confirmed_option, language_option, nothing_yet, repeatable
 from rag.admin.remove_command import remove_collection
 from rag.admin.runs_command import forget_runs
 from rag.admin.sources_command import open_collections
@@ -74,10 +74,9 @@ def column_option(name: str, text: str, *, required: bool = False) -> Callable[[
 @column_option("title", "Titles. Default: the ids.")
 @column_option("url", "Addresses where a person can open a row.")
 @column_option("date", "Dates: timestamps, dates, or text like 2026-11-23.")
-@click.option(
+@repeatable(
     "--field",
     "declared",
-    multiple=True,
     callback=_fields,
     metavar=ATTACHED_FIELD,
     help="Metadata field to filter by, of a type as in collection create. Repeatable.",

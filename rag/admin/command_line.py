@@ -58,6 +58,8 @@ def options(*decorators: Callable[..., Any]) -> Callable[..., Any]:
 
 flag = functools.partial(click.option, is_flag=True)
 """An option without a value."""
+repeatable = functools.partial(click.option, multiple=True)
+"""An option that may be given several times."""
 
 
 def _noted_groups(
@@ -75,10 +77,9 @@ _ASKER = (
     click.option(
         "--user", "asker", metavar="NAME", help="Act as this user instead of [principal] in the settings."
     ),
-    click.option(
+    repeatable(
         "--group",
         "asker_groups",
-        multiple=True,
         metavar="NAME",
         callback=_noted_groups,
         help="Act as a member of this group instead of [principal]. Repeatable.",

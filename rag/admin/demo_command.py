@@ -24,7 +24,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import NamedPath, asker_arguments, command, same_desk, settings_file
+from rag.admin.command_line import NamedPath, asker_arguments, command, repeatable, same_desk, settings_file
 from rag.admin.connect.connect_check import check_server
 from rag.admin.connect.known_hosts import Launch, environment, launch, secret_names
 from rag.admin.ingestion import RunOptions, run_ingest
@@ -58,7 +58,7 @@ RESULTS = 2  # passages per question
 
 @command("demo", of_tenant=False, changes=True)
 @click.argument("paths", nargs=-1, type=NamedPath())
-@click.option("--ask", "questions", multiple=True, metavar="QUESTION", help="Question to ask. Repeatable.")
+@repeatable("--ask", "questions", metavar="QUESTION", help="Question to ask. Repeatable.")
 async def demo_command(
     settings: Settings, *, paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool
 ) -> int:

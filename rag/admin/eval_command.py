@@ -20,6 +20,7 @@ from rag.admin.command_line import (
     flag,
     has_asker_options,
     language_option,
+    repeatable,
     same_desk,
     write_page,
 )
@@ -352,16 +353,15 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
 @flag("--fresh", help="Search a temporary collection of the set's own documents.")
 @collection_option(None)
 @language_option("the set's documents, with --fresh")
-@click.option("--profile", "profiles", multiple=True, metavar="NAME", help="Retrieval profile. Repeatable.")
+@repeatable("--profile", "profiles", metavar="NAME", help="Retrieval profile. Repeatable.")
 @click.option(
     "--mode", "modes", callback=_modes, metavar="MODE,…", help="dense, sparse, hybrid, or a list of them."
 )
 @metric_option
 @flag("--diff", help="List the questions on which the runs differ.")
-@click.option(
+@repeatable(
     "--fail-under",
     "floors",
-    multiple=True,
     callback=_floors,
     metavar="METRIC=VALUE",
     help="Exit with 1 if the metric of a run is lower. Repeatable.",

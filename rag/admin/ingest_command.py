@@ -17,7 +17,15 @@ import anyio
 import click
 
 from rag.admin.access_command import access_json, access_options, requested_access
-from rag.admin.command_line import NamedPath, collection_option, command, flag, language_option, write_page
+from rag.admin.command_line import (
+    NamedPath,
+    collection_option,
+    command,
+    flag,
+    language_option,
+    repeatable,
+    write_page,
+)
 from rag.admin.connect.connect_command import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report
@@ -68,10 +76,8 @@ known_ok_option = flag(
 
 @command("ingest", changes=True)
 @click.argument("paths", nargs=-1, required=True, type=NamedPath())
-@click.option("--include", multiple=True, metavar="GLOB", help="Only files that match. Repeatable.")
-@click.option(
-    "--exclude", multiple=True, metavar="GLOB", help="Skip files and folders that match. Repeatable."
-)
+@repeatable("--include", metavar="GLOB", help="Only files that match. Repeatable.")
+@repeatable("--exclude", metavar="GLOB", help="Skip files and folders that match. Repeatable.")
 @flag("--archives", help="Also ingest the documents in ZIP and tar archives.")
 @collection_option(DEFAULT_COLLECTION)
 @language_option("a new collection")

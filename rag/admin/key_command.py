@@ -28,7 +28,7 @@ from rag.access.keys import (
 from rag.access.rule import MAX_ENTRIES, CredentialBoundTo, bare_name, one_group_notes, walls
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
-from rag.admin.command_line import command, json_object, options, same_desk
+from rag.admin.command_line import command, json_object, options, repeatable, same_desk
 from rag.admin.sharing import Exposure, exposures, reachable
 from rag.admin.terminal import Group, echo, print_result, table_lines
 from rag.answers import MAX_LIMIT
@@ -43,10 +43,9 @@ from rag.store.write.desk_folder import prepare, spending_reserve, write_whole
 from rag.store.write.locks import locked
 
 binding_options = options(
-    click.option(
+    repeatable(
         "--collection",
         "collections",
-        multiple=True,
         metavar="NAME",
         help="A collection that it may read. Repeatable. Default: all.",
     ),
@@ -57,9 +56,7 @@ binding_options = options(
     click.option(
         "--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Highest limit of its searches."
     ),
-    click.option(
-        "--tool", "tools", multiple=True, metavar="NAME", help="A search tool that it may call. Repeatable."
-    ),
+    repeatable("--tool", "tools", metavar="NAME", help="A search tool that it may call. Repeatable."),
 )
 """What `credential_binding` takes."""
 
@@ -155,7 +152,7 @@ def key_command() -> None:
 
 @command("create", key_command, of_desk=True, changes=True)
 @click.option("--user", default="", metavar="NAME", help="User that the key belongs to.")
-@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
+@repeatable("--group", "groups", metavar="NAME", help="A group of the user. Repeatable.")
 @click.option("--days", type=DAYS, default=365, help="Days until it expires. Default: 365.")
 @binding_options
 async def create_command(

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.command_line import NamedPath, command, flag, json_object, same_desk, write_page
+from rag.admin.command_line import NamedPath, command, flag, json_object, repeatable, same_desk, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.admin.sources_command import open_collections, readable_tables
@@ -89,23 +89,19 @@ def _stages(of: str | None, without: tuple[str, ...], neighbors: int | None) -> 
     help="In mode exact: a part of the text, whole words, or a regular expression (RE2).",
 )
 @flag("--case", default=None, help="In mode exact: letter case counts.")
-@click.option(
-    "--must-contain", multiple=True, metavar="TEXT", help="Only passages with this text. Repeatable."
-)
+@repeatable("--must-contain", metavar="TEXT", help="Only passages with this text. Repeatable.")
 @click.option("--profile", metavar="NAME", help="Retrieval profile.")
 @click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Maximum number of results.")
 @click.option("--filter", callback=json_object, metavar="JSON", help="Only sources whose metadata matches.")
-@click.option(
+@repeatable(
     "--collection",
     "collections",
-    multiple=True,
     metavar="NAME",
     help="Search only this collection. Repeatable. Default: all.",
 )
-@click.option(
+@repeatable(
     "--exclude-collection",
     "exclude_collections",
-    multiple=True,
     metavar="NAME",
     help="Leave out this collection. Repeatable.",
 )
@@ -116,19 +112,16 @@ def _stages(of: str | None, without: tuple[str, ...], neighbors: int | None) -> 
     "--alpha", type=float, metavar="SHARE", help="For the fusion convex: the weight of the similarity."
 )
 @click.option("--candidates", type=int, metavar="N", help="Chunks that each list brings before fusion.")
-@click.option(
+@repeatable(
     "--threshold",
     "thresholds",
-    multiple=True,
     callback=_thresholds,
     metavar="NAME=NUMBER",
     help=f"Leave out passages by a threshold: {', '.join(LIMITS)}. Repeatable.",
 )
 @click.option("--distance", type=click.Choice(get_args(Distance)), help="Metric of the thresholds.")
 @click.option("--stages-of", metavar="PROFILE", help="Run the stages of this profile.")
-@click.option(
-    "--without-stage", multiple=True, metavar="STAGE", help="Leave out the stages of this kind. Repeatable."
-)
+@repeatable("--without-stage", metavar="STAGE", help="Leave out the stages of this kind. Repeatable.")
 @click.option(
     "--neighbors", type=int, metavar="N", help="Show this number of chunks before and after each passage."
 )
