@@ -54,7 +54,7 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
 
 
 def keep_latest(cache: dict[K, T], key: K, value: T, most: int) -> None:
-    """Put a value into a cache of at most so many; the one that was put there first leaves."""
+    """Put a value into a cache of `most` values; if there are more, what was put there first leaves."""
     cache.pop(key, None)
     cache[key] = value
     while len(cache) > most:
@@ -159,17 +159,6 @@ async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return [results[index] for index in range(len(calls))]
 
 
-async def lines_of(stream: ByteReceiveStream) -> AsyncIterator[str]:
-    """The lines that a process writes to a stream, without their ends."""
-    incomplete = b""
-    async for part in stream:
-        *whole, incomplete = (incomplete + part).split(b"\n")
-        for line in whole:
-            yield line.decode(errors="replace").rstrip("\r")
-    if incomplete:
-        yield incomplete.decode(errors="replace")
-
-
 async def _call_each(
     remaining: deque[tuple[int, Callable[[], Awaitable[T]]]], results: dict[int, T], tasks: TaskGroup
 ) -> None:
@@ -179,6 +168,17 @@ async def _call_each(
     while remaining:
         index, call = remaining.popleft()
         results[index] = await call()
+
+
+async def lines_of(stream: ByteReceiveStream) -> AsyncIterator[str]:
+    """The lines that a process writes to a stream, without their ends."""
+    incomplete = b""
+    async for part in stream:
+        *whole, incomplete = (incomplete + part).split(b"\n")
+        for line in whole:
+            yield line.decode(errors="replace").rstrip("\r")
+    if incomplete:
+        yield incomplete.decode(errors="replace")
 
 
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of mallopt(3)
