@@ -27,21 +27,10 @@ MAX_TAG = 2_000  # characters of a tag whose quotes are counted
 _NEVER = frozenset({"script", "style", "svg", "math", "iframe", "frameset", "img", "applet", "bgsound"})
 """Elements that load or run something even without attributes."""
 _LOADING = frozenset(
-    {
-        "animate",
-        "audio",
-        "base",
-        "body",
-        "button",
-        "embed",
-        "feimage",
-        "form",
-        "frame",
-        "html",
-        "image",
-        "input",
-    }
-    | {"link", "meta", "object", "param", "picture", "portal", "set", "source", "track", "use", "video"}
+    """
+    animate audio base body button embed feimage form frame html image input link meta object param picture
+    portal set source track use video
+    """.split()  # noqa: SIM905 as a list, it would be a page long
 )
 """Elements that load or run something by attributes. Without any, they are likely types: `List<Object>`."""
 

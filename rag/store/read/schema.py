@@ -407,21 +407,7 @@ def vectors_of(rows: pa.Table) -> Vectors:
 
 
 PLACE_COLUMNS = ["id", "title", "metadata", "fields"]
-CHUNK_COLUMNS = [
-    "id",
-    "source_id",
-    "generation",
-    "revision",
-    "seq",
-    "start",
-    "end",
-    "tokens",
-    "page",
-    "gap",
-    "section",
-    "depth",
-    "body",
-]
+CHUNK_COLUMNS = [name for name in chunks_schema(1, {}).names if name not in {"labels", "vector", TERMS}]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 KNOWN = 50_000  # ids of another table, some 10 MB
 MANY = 2_000  # rows that are converted in a worker thread, because they take some 50 ms
 ENGINES = frozenset({"_distance", "_score", "_rowid"})
+CONSTANT = {"seq": 0, "start": 0, "depth": 0, "page": None, "gap": None, "section": list[str]()}
+"""The columns of chunks that have one value in all rows: each row is one chunk."""
+DERIVED = {"end", "tokens", "vector", "revision"}
+"""The columns of chunks that are made of others, or of nothing if the table has no vectors or rights."""
 _calls = count()
 
 
@@ -226,20 +230,7 @@ def _chunk_columns(table: AttachedTable, names: Sequence[str]) -> dict[str, str]
                 select[f"{OURS}vector"] = columns.vector
             case "revision" if columns.allow:
                 select[f"{OURS}allow"] = columns.allow
-            case (
-                "seq"
-                | "start"
-                | "end"
-                | "tokens"
-                | "page"
-                | "gap"
-                | "section"
-                | "depth"
-                | "vector"
-                | "revision"
-            ):
-                pass  # the same in all rows
-            case _ if name not in ENGINES:
+            case _ if name not in ENGINES | DERIVED | CONSTANT.keys():
                 select[OURS + name] = table.translation.name(name)
     return select
 
@@ -312,12 +303,8 @@ def chunk_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collectio
     row: dict[str, Any] = {}
     for name in names:
         match name:
-            case "seq" | "start" | "depth":
-                row[name] = [0] * count
-            case "page" | "gap":
-                row[name] = [None] * count
-            case "section":
-                row[name] = [[]] * count
+            case _ if name in CONSTANT:
+                row[name] = [CONSTANT[name]] * count
             case "revision":
                 row[name] = _revisions(rows, columns)
             case "end":
@@ -326,7 +313,7 @@ def chunk_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collectio
                 row[name] = _tokens(rows)
             case "vector":
                 row[name] = vector_column(_vectors(rows, columns))
-            case "_distance" | "_score" | "_rowid":
+            case _ if name in ENGINES:
                 row[name] = rows[name]
             case _:
                 row[name] = rows[OURS + name].cast(schema.field(name).type)
