@@ -15,13 +15,12 @@ from email.header import Header
 from email.message import Message
 from email.utils import format_datetime, formataddr
 from hashlib import sha256
-from html import escape
 from typing import TYPE_CHECKING
 
 from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.decode import decode_part
-from rag.ingest.parse.document_parts import Member, join_surrogates
+from rag.ingest.parse.document_parts import Member
 from rag.ingest.parse.mail.eml_and_mbox import document_of, header, members_of, part_of
 from rag.ingest.parse.office import rtf
 
@@ -268,9 +267,6 @@ def _decompress(packed: bytes, size: int) -> bytes:
 
 _IS_HTML = re.compile(rb"\\fromhtml1?\b")
 _HEAD = 1000  # bytes in which rich text states that it encapsulates HTML
-_SKIPPED = frozenset({b"fonttbl", b"colortbl", b"stylesheet", b"info", b"mhtmltag", b"pntext", b"generator"})
-_CHARACTERS = {b"par": "\n"} | {name.encode(): text for name, text in rtf.CHARACTERS.items()}
-_SYMBOLS = {b"~": "&nbsp;", b"_": "&shy;"}
 
 
 def rich_text_body(data: bytes) -> tuple[str, bytes]:
@@ -280,76 +276,8 @@ def rich_text_body(data: bytes) -> tuple[str, bytes]:
         ParseError: the data is damaged.
     """
     if _IS_HTML.search(data[:_HEAD]):
-        return "html", _Html().of(data).encode("utf-8", "replace")
+        return "html", rtf.wrapped_html(data).encode("utf-8", "replace")
     try:
         return "plain", rtf.parse(data, "").text.encode("utf-8", "replace")
     except EmptyFileError:
         return "plain", b""
-
-
-class _Html:
-    """Extracts encapsulated HTML: tags are in groups of their own, and text for rich text only is marked."""
-
-    def __init__(self) -> None:
-        self._written: list[str] = []
-        self._bytes: list[bytes] = []
-        self._codec = "cp1252"
-        self._fonts: dict[bytes, str] = {}
-        self._font = b""
-        self._skip = 0
-        self._state = ("text", False, "")  # where it is, whether that is for rich text only, its font's codec
-        self._stack: list[tuple[str, bool, str]] = []
-
-    def of(self, data: bytes) -> str:
-        """The HTML in a rich text."""
-        for match in rtf.TOKEN.finditer(data):
-            code, word, number, symbol, brace, text = match.groups()
-            escaped = symbol if symbol and symbol in b"\\{}" else None  # perhaps a character's second byte
-            if plain := bytes([int(code, 16)]) if code else text or escaped:
-                self._bytes.append(plain[self._skip :])
-                self._skip = 0
-            elif word or symbol or brace:  # a line end is none, and may even split the bytes of a character
-                self._flush()
-                self._mark(word, number, symbol, brace)
-        self._flush()
-        return join_surrogates("".join(self._written))
-
-    def _mark(
-        self, word: bytes | None, number: bytes | None, symbol: bytes | None, brace: bytes | None
-    ) -> None:
-        self._skip = 0 if brace else self._skip
-        if brace == b"{":
-            self._stack.append(self._state)
-        elif brace and self._stack:
-            self._state = self._stack.pop()
-        elif word == b"htmlrtf":
-            self._state = (self._state[0], number != b"0", self._state[2])
-        elif word == b"htmltag":
-            self._state = ("tag", False, "")
-        elif word in _SKIPPED:
-            self._state = ("skipped", True, "")
-        elif word in {b"f", b"fcharset"}:
-            self._set_font(word, number or b"0")
-        elif word == b"ansicpg" and number:
-            self._codec = rtf.codec_of_page(int(number))
-        elif word == b"u" and number:
-            self._write(chr(int(number) % 0x10000))
-            self._skip = 1  # the fallback for programs that don't know the character
-        else:
-            self._write(_CHARACTERS.get(word or b"", "") + _SYMBOLS.get(symbol or b"", ""))
-
-    def _set_font(self, word: bytes, number: bytes) -> None:
-        if word == b"f":
-            self._font = number
-            self._state = (*self._state[:2], self._fonts.get(number, ""))
-        else:
-            self._fonts[self._font] = rtf.CHARSETS.get(int(number), "")
-
-    def _flush(self) -> None:
-        if self._bytes:
-            text, self._bytes = b"".join(self._bytes).decode(self._state[2] or self._codec, "replace"), []
-            self._write(text if self._state[0] == "tag" else escape(text, quote=False))
-
-    def _write(self, text: str) -> None:
-        if not self._state[1]:
-            self._written.append(text)

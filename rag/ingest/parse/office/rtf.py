@@ -1,4 +1,7 @@
-"""Rich Text (RTF): headings by style, lists, tables and notes, decoded by the code page of each font."""
+"""Rich Text (RTF): headings by style, lists, tables and notes, decoded by the code page of each font.
+
+Outlook wraps the HTML of a mail in it. Source: [MS-OXRTFEX].
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 from rag.corpus import Document
@@ -22,7 +26,7 @@ MAX_DEPTH = 500  # groups within groups; no program writes a tenth
 PLAIN_LEVEL = 9  # outline level of plain text
 SAME_EDGE = 60  # twips between the edges of cells in one column at most
 
-TOKEN = re.compile(
+_TOKEN = re.compile(
     rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
 )
 _SKIPPED = listed_names("""
@@ -31,15 +35,15 @@ _SKIPPED = listed_names("""
     atndate bkmkstart bkmkend userprops latentstyles
 """)
 _PROPERTIES = {name: name for name in ("title", "author", "subject", "keywords")} | {"doccomm": "description"}
-_OWN = {*_PROPERTIES, "info", "stylesheet", "revtim", "listtext", "footnote"}
+_OWN = {*_PROPERTIES, "info", "stylesheet", "revtim", "listtext", "footnote", "htmltag"}
 _MARGINS = {f"{margin}{pages}" for margin in ("header", "footer") for pages in ("", "l", "r", "f")}
-CHARACTERS = {
+_CHARACTERS = {
     "tab": "\t",
     "line": "\n",
     "column": "\n",
     **dict.fromkeys(("emspace", "enspace", "qmspace"), " "),
 }
-CHARACTERS |= listed_pairs("emdash —|endash –|bullet •|lquote ‘|rquote ’|ldblquote “|rdblquote ”")
+_CHARACTERS |= listed_pairs("emdash —|endash –|bullet •|lquote ‘|rquote ’|ldblquote “|rdblquote ”")
 _SWITCHES = {"v": "hidden", "deleted": "hidden", "b": "bold", "strike": "struck", "striked": "struck"}
 _SYMBOLS = {"~": "\u00a0", "_": "\u2011", "\n": "\n", "\r": "\n"}
 _SYMBOL_BULLET = 0xF0B7  # in the font Symbol
@@ -48,7 +52,7 @@ _CODECS = """
     77 mac-roman|128 cp932|129 cp949|130 johab|134 gbk|136 big5|161 cp1253|162 cp1254|163 cp1258|177 cp1255
     178 cp1256|186 cp1257|204 cp1251|222 cp874|238 cp1250|254 cp437|255 cp850
 """
-CHARSETS = {int(number): codec for number, codec in listed_pairs(_CODECS).items()}
+_CHARSETS = {int(number): codec for number, codec in listed_pairs(_CODECS).items()}
 """The codecs of fonts by their charsets. Others are in the code page of the file."""
 _HEADING = re.compile(
     r"(?:heading|überschrift|titre|título|titolo|заголовок) ?([1-9])|title;?$", re.IGNORECASE
@@ -61,6 +65,8 @@ class _State:
 
     into: str = "body"
     hidden: bool = False
+    beside_html: bool = False
+    """Whether it stands for programs that don't read the HTML around it."""
     bold: bool = False
     height: int = 0
     struck: bool = False
@@ -117,8 +123,15 @@ def parse(data: bytes, name: str) -> Document:
     return document_of_draft(reader.draft, name, MIME_TYPE, properties)
 
 
+def wrapped_html(data: bytes) -> str:
+    """The HTML that a rich text wraps: its tags are in groups of their own, between texts."""
+    reader = _Reader(into="html")
+    reader.read(data)
+    return join_surrogates("".join(reader.own.get("html", ())))
+
+
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, into: str = "body") -> None:
         self.draft = Draft()
         self.own: dict[str, list[str]] = {}
         self.saved = ""
@@ -129,7 +142,7 @@ class _Reader:
         self._styles: dict[int, int] = {}
         self._style = self._font = 0
         self._in_fonts = False
-        self._state = _State()
+        self._state = _State(into)
         self._stack: list[_State] = []
         self._paragraph = _Paragraph()
         self._bytes: list[bytes] = []
@@ -142,7 +155,7 @@ class _Reader:
     def read(self, data: bytes) -> None:
         self._is_utf8 = not data.isascii() and is_utf8(data)  # RTF is ASCII; some programs write UTF-8 in it
         starred, at = False, 0
-        while match := TOKEN.search(data, at):
+        while match := _TOKEN.search(data, at):
             at = match.end()
             code, word, number, symbol, brace, text = match.groups()
             if code:
@@ -199,8 +212,8 @@ class _Reader:
             self._skip = self._state.unicode_skip
         elif self._state.into == "skipped":
             self._word_of_skipped(word, number or 0)
-        elif word in CHARACTERS:
-            self._character(CHARACTERS[word])
+        elif word in _CHARACTERS:
+            self._character(_CHARACTERS[word])
         elif not (self._opens(word, starred=starred) or self._ends(word)):
             if self._state.into in {"body", "stylesheet"}:
                 self._of_paragraph(word, number or 0)
@@ -216,7 +229,7 @@ class _Reader:
             self._font = number
         elif self._in_fonts and word in {"fcharset", "cpg"}:
             self._fonts[self._font] = (
-                CHARSETS.get(number, "") if word == "fcharset" else codec_of_page(number)
+                _CHARSETS.get(number, "") if word == "fcharset" else _codec_of_page(number)
             )
 
     def _opens(self, word: str, *, starred: bool) -> bool:
@@ -226,7 +239,7 @@ class _Reader:
             self._state = replace(self._state, into="skipped", around=self._state.into)
         elif word in _OWN or word in _MARGINS or word == "pntext":  # some write \* also before these
             name = "listtext" if word == "pntext" else "margins" if word in _MARGINS else word
-            self._state = replace(self._state, into=name)
+            self._state = replace(self._state, into=name, beside_html=False)
         elif word in _SKIPPED or (starred and word != "shpinst"):
             self._in_fonts = word == "fonttbl"
             self.draft.left_out["comment"] += word == "annotation"
@@ -290,12 +303,14 @@ class _Reader:
                 self._state = replace(state, hidden=False, bold=False, height=0, struck=False, codec="")
             case "f":
                 self._state = replace(state, codec=self._fonts.get(number or 0) or self._codec)
+            case "htmlrtf":
+                self._state = replace(state, beside_html=number != 0)
             case "uc":
                 self._state = replace(state, unicode_skip=min(number or 0, 9))
             case "deff":
                 self._default_font = number or 0
             case "ansicpg" if number:
-                self._codec = codec_of_page(number)
+                self._codec = _codec_of_page(number)
             case "mac" | "pc" | "pca":
                 self._codec = _CODE_PAGES[word]
 
@@ -343,6 +358,9 @@ class _Reader:
                 self._styles[self._style] = int(match[1] or 1)
         elif state.hidden and state.into in {"body", "footnote", "margins"}:
             self.draft.left_out["text"] += bool(text.strip())
+        elif state.into in {"html", "htmltag"}:
+            words = text if state.into == "htmltag" else escape(text, quote=False)
+            self.own.setdefault("html", []).extend([] if state.beside_html else [words])
         elif state.into != "body":
             self.own.setdefault(state.into, []).append(text)
         else:
@@ -413,6 +431,6 @@ def _height(word: str, number: int | None) -> int:
     return HEIGHTS.get(word, 0)
 
 
-def codec_of_page(number: int) -> str:
+def _codec_of_page(number: int) -> str:
     """The codec of a code page, given by its number."""
     return codec_of(f"cp{number}") or "cp1252"
