@@ -286,7 +286,7 @@ def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> HitGroups
 _OF_RECORDS = frozenset(
     {
         *("text/csv", "text/tab-separated-values", "application/json", "application/jsonl"),
-        *("application/rss+xml", "application/atom+xml", "application/feed+json", "application/enex+xml"),
+        *("application/rss+xml", "application/atom+xml", "application/enex+xml"),
     }
 )
 """The types of documents whose outermost sections don't go on in each other.

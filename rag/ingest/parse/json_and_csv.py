@@ -33,7 +33,7 @@ _READABLE = 200  # characters per line on average; JSON with longer lines was no
 
 
 def parse_json(text: str, name: str) -> Document:
-    """The document of a JSON file; feeds and chat exports are recognized.
+    """The document of a JSON file; exports of chats and notes are recognized.
 
     The name may have the file's folder before it: that is the channel of a day in Slack.
 

@@ -1,7 +1,6 @@
-"""JSON with text for people: Jupyter notebooks, JSON Feed (jsonfeed.org, version 1.1), and exports of notes.
+"""JSON with text for people: Jupyter notebooks, and exports of chats and notes.
 
-Notebooks are read as text and code in order, with the outputs that are text; feeds as a section for each
-entry.
+Notebooks are read as text and code in order, with the outputs that are text.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from rag.corpus import Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page, markdown
 from rag.ingest.parse.chat_exports import chat_document, dicts, mapping, moment_of, string
-from rag.ingest.parse.document_parts import Part, clean, date, facts
-from rag.ingest.parse.xml_document import composed_entries, entry_head
+from rag.ingest.parse.document_parts import clean, facts
+from rag.ingest.parse.xml_document import composed_entries
 from rag.text.plain_text import one_line
-from rag.uris import web_address
 
 NOTEBOOK_SUFFIXES = (".ipynb",)
 
@@ -113,62 +111,18 @@ def _source_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-_VERSION = "https://jsonfeed.org/version/1"
-_DATES = ("date_published", "date_modified")
-
-
 def export_document(value: object, name: str, folder: str) -> Document | None:
-    """The document of a JSON Feed, a chat export or a note; None for other JSON values.
+    """The document of a chat export or a note; None for other JSON values.
 
     `folder` is the one that the file is in.
 
     Raises:
         EmptyFileError: it is a note that is in the trash.
     """
-    return _feed_document(value, name) or chat_document(value, name, folder) or _note_document(value, name)
+    return chat_document(value, name, folder) or _note_document(value, name)
 
 
-def _feed_document(value: object, name: str) -> Document | None:
-    """The document of a feed: for each entry its date, author, address and text."""
-    feed = mapping(value)
-    if not (_feed_text(feed, "version").startswith(_VERSION) and isinstance(feed.get("items"), list)):
-        return None
-    entries = dicts(feed["items"])
-    text, blocks = composed_entries((_head(entry), _body(entry)) for entry in entries)
-    return Document(
-        text=text,
-        title=_feed_text(feed, "title") or name,
-        mime_type="application/feed+json",
-        blocks=blocks,
-        url=web_address(_feed_text(feed, "home_page_url")),
-        metadata=facts(
-            author=_people(feed),
-            language=_feed_text(feed, "language"),
-            description=_feed_text(feed, "description"),
-        ),
-    )
-
-
-def _head(entry: Mapping[str, Any]) -> Iterator[Part]:
-    day = next((day for key in _DATES if (day := date(_feed_text(entry, key)))), None)
-    address = _feed_text(entry, "url") or _feed_text(entry, "external_url")
-    return entry_head(_feed_text(entry, "title") or _feed_text(entry, "id"), day, _people(entry), address)
-
-
-def _body(entry: Mapping[str, Any]) -> str:
-    if content := string(entry, "content_html"):
-        return html_page.content_of(content)
-    return clean(string(entry, "content_text") or string(entry, "summary"))
-
-
-def _people(item: Mapping[str, Any]) -> list[str]:
-    """The names of the authors; version 1 had one."""
-    authors = item.get("authors")
-    several = authors if isinstance(authors, list) else [item.get("author")]
-    return [name for author in several if (name := _feed_text(author, "name"))]
-
-
-def _feed_text(item: object, key: str) -> str:
+def _line(item: object, key: str) -> str:
     return one_line(clean(string(item, key)))
 
 
@@ -183,7 +137,7 @@ def _note_document(value: object, name: str) -> Document | None:
         if note["isTrashed"] is True:
             raise EmptyFileError("the note isn't kept")
         text, blocks = composed_entries([((), "\n\n".join(filter(None, _keep_texts(note))))])
-        title = _feed_text(note, "title") or name
+        title = _line(note, "title") or name
         return Document(text, title, "application/json", blocks, date=moment_of(edited / 1e6))
     if cards and all(card.get("type") in _CARDS and "x" in card for card in cards):
         text, blocks = composed_entries(((), text) for text in _canvas_texts(cards, dicts(note.get("edges"))))
@@ -193,27 +147,27 @@ def _note_document(value: object, name: str) -> Document | None:
 
 def _keep_texts(note: Mapping[str, object]) -> Iterator[str]:
     """The labels of a note, its text, its list with what is ticked, and the pages that it links."""
-    yield " ".join(f"#{label}" for item in dicts(note.get("labels")) if (label := _feed_text(item, "name")))
+    yield " ".join(f"#{label}" for item in dicts(note.get("labels")) if (label := _line(item, "name")))
     yield clean(string(note, "textContent"))
     yield "\n".join(
-        f"- [{'x' if item.get('isChecked') is True else ' '}] {_feed_text(item, 'text')}"
+        f"- [{'x' if item.get('isChecked') is True else ' '}] {_line(item, 'text')}"
         for item in dicts(note.get("listContent"))
     )
     for page in dicts(note.get("annotations")):
-        yield " ".join(filter(None, (_feed_text(page, "title"), _feed_text(page, "url"))))
+        yield " ".join(filter(None, (_line(page, "title"), _line(page, "url"))))
 
 
 def _canvas_texts(cards: list[dict[str, Any]], arrows: list[dict[str, Any]]) -> Iterator[str]:
     """What the cards of a canvas say, in their order in the file; then its labelled arrows."""
     texts = {}
     for card in cards:
-        text = markdown.parse(clean(string(card, "text")), "").text or _feed_text(card, "label")
-        file = f"[[{_feed_text(card, 'file')}]]" if "file" in card else ""
-        text = text or file or _feed_text(card, "url")
+        text = markdown.parse(clean(string(card, "text")), "").text or _line(card, "label")
+        file = f"[[{_line(card, 'file')}]]" if "file" in card else ""
+        text = text or file or _line(card, "url")
         texts[string(card, "id")] = text
         yield text
     for arrow in arrows:
         cards_of = (texts.get(string(arrow, key), "") for key in ("fromNode", "toNode"))
         ends = (text.partition("\n")[0].lstrip("# ") for text in cards_of)
-        if label := _feed_text(arrow, "label"):
+        if label := _line(arrow, "label"):
             yield f" → {label} → ".join(ends)

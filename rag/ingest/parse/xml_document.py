@@ -92,8 +92,6 @@ def parse(text: str, name: str) -> Document:
         return feed_document(root, name)
     if kind == "opml":
         return outline_document(root, name)
-    if kind == "mediawiki":
-        return wiki_document(root, name)
     if kind == "dokumente":
         as_sections(root)
     if kind == "xml":
@@ -291,7 +289,6 @@ _OF_HEAD = frozenset({"title", "guid", "link", "creator", "author", "tag", *_CON
 _OF_HEAD |= {"task", "resource", "note-attributes", "commentrss", "thumbnail"}
 """What the head and the text of an entry are made of, and what people don't read."""
 _READ = frozenset({"author", "created", "updated", "date", "name", "title"})
-_DEEPEST = 6  # levels of headings
 _ADDRESS = re.compile(r"[a-z]{2,9}:\S+")  # also tag:example.org,2005:1
 _SAME = 40  # letters: an excerpt begins like its text
 _INDENT = "  "
@@ -335,13 +332,6 @@ def composed_entries(entries: Iterable[tuple[Iterable[Part], str]]) -> Piece:
     )
 
 
-def entry_head(title: str, day: datetime | None, people: Iterable[str], address: str) -> Iterator[Part]:
-    """The heading of an entry, and a line with its date, authors and address."""
-    yield heading(title, 2)
-    about = [f"{day:%Y-%m-%d}" if day else "", ", ".join(people), address]
-    yield Part("paragraph", " · ".join(filter(None, about)))
-
-
 def _entry(entry: Element) -> Iterator[Piece]:
     """An entry of a feed: its heading, its facts, its text, and other texts, such as comments."""
     texts = {name: next(filter(None, map(_body, named(entry, {name}))), "") for name in _CONTENT}
@@ -359,6 +349,7 @@ def _entry(entry: Element) -> Iterator[Piece]:
 
 
 def _head(entry: Element) -> Iterator[Part]:
+    """The heading of an entry, and a line with its date, authors and address."""
     values = {name_of(child): words(child) for child in reversed(entry)}
     title = next(filter(None, map(_entry_title, named(entry, {"title"}))), "")
     title = title or values.get("id", "") or values.get("guid", "")
@@ -366,8 +357,11 @@ def _head(entry: Element) -> Iterator[Part]:
     people = map(words, named([*entry, *attributes], {"creator", "author"}))
     tags = [f"#{words(tag)}" for tag in named(entry, {"tag"})]
     source = next(map(words, named(attributes, {"source-url"})), "")
+    day = _day(entry)
     names = dict.fromkeys((*people, *tags))  # podcasts state their author twice
-    return entry_head(title, _day(entry), names, _feed_address(entry) or source)
+    about = [f"{day:%Y-%m-%d}" if day else "", ", ".join(names), _feed_address(entry) or source]
+    yield heading(title, 2)
+    yield Part("paragraph", " · ".join(filter(None, about)))
 
 
 def _entry_title(title: Element) -> str:
@@ -467,34 +461,3 @@ def _outlines(element: Element, depth: int) -> Iterator[str]:
         note = attribute(entry, "_note")
         yield f"{_INDENT * depth}- {': '.join(filter(None, (label, note, address)))}"
         yield from _outlines(entry, depth + 1)
-
-
-def wiki_document(root: Element, name: str) -> Document:
-    """The document of an export of MediaWiki: a section for each page, as its last revision says."""
-    body, blocks = compose(part for page in root.iter("page") for part in _wiki_page(page))
-    title = next(map(words, root.iter("sitename")), "")
-    return Document(
-        body, title or name, "application/xml", blocks, metadata=facts(language=attribute(root, "lang"))
-    )
-
-
-def _wiki_page(page: Element) -> Iterator[Part]:
-    yield heading(one_line(clean(page.findtext("title", ""))), 1)
-    revisions = [text.text or "" for text in page.iter("text")]
-    lines: list[str] = []
-    for line in clean(revisions[-1]).split("\n") if revisions else ():
-        level = _wiki_level(line.strip())
-        if level or not line.strip():
-            yield Part("paragraph", "\n".join(lines))
-            lines = []
-        if level:
-            yield Part("heading", line.strip(), level, line.strip("= \t"))
-        else:
-            lines.append(line)
-    yield Part("paragraph", "\n".join(lines))
-
-
-def _wiki_level(line: str) -> int:
-    """The level of a heading, 0 for other lines: "== Head ==" -> 2."""
-    level = min(len(line) - len(line.lstrip("=")), len(line) - len(line.rstrip("=")))
-    return min(level, _DEEPEST) if line.strip("= ") else 0

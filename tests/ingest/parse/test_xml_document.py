@@ -311,28 +311,6 @@ def test_a_title_of_atom_may_be_html_and_an_author_is_named_once() -> None:
     assert texts_of(parse(podcast.encode(), "a.rss")) == ["## Ep 1", "Ann", "Hello"]
 
 
-def test_pages_of_a_wiki_are_sections_with_their_lines() -> None:
-    about = "<ns>0</ns><id>12</id><revision><id>9</id><comment>edit</comment>"
-    text = "Intro.\n\n== Head ==\n* one\n* two\n=== In === \n{|\n|-\n| 1 || 2\n|}\n"
-    old = f"{about}<text>old</text></revision>"
-    page = f"<page><title>A</title>{old}<revision><text xml:space='preserve'>{text}</text></revision></page>"
-    wiki = f"<mediawiki xmlns='x' xml:lang='en'><siteinfo><sitename>W</sitename></siteinfo>{page}</mediawiki>"
-    document = parse(wiki.encode(), "a.xml")
-    assert document.title == "W"
-    assert document.text == (
-        "# A\n\nIntro.\n\n== Head ==\n\n* one\n* two\n\n=== In ===\n\n{|\n|-\n| 1 || 2\n|}"
-    )
-    headings = headings_of(document)
-    assert headings == [(1, "A"), (2, "Head"), (3, "In")]
-
-
-@pytest.mark.usefixtures("in_linear_time")
-@pytest.mark.parametrize("part", ["=", "== ", "= =", "\n", " \n", "==a", "a\n"])
-def test_hostile_lines_cost_no_more_than_their_length(part: str) -> None:
-    content = f"<page><title>A</title><text>x\n{part * 40_000}x</text></page>"
-    parse(f"<mediawiki>{content}</mediawiki>".encode(), "a.xml")
-
-
 @pytest.mark.usefixtures("in_linear_time")
 def test_names_for_texts_of_other_files_cost_no_more_than_their_length() -> None:
     calls = "".join(f"&x{number};" for number in range(60_000))
