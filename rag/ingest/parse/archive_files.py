@@ -1,7 +1,7 @@
 """Archives: ZIP, tar, gzip, bzip2 and xz. Their members are documents of their own.
 
 Nothing is written to disk: contents are only passed on. Links, devices, encrypted members and members above
-the size limit are refused.
+the size limit are refused. What all members take is limited where they arrive (`rag.ingest.containers`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz")
 
 MAX_MEMBER_BYTES = 64 << 20  # no document may be larger; ingest.max_file_bytes is usually less
-MAX_UNPACKED_BYTES = 1 << 30  # of a whole tar, whose members must be unpacked to be skipped
 _ENCRYPTED, _UTF_8 = 0x1, 0x800  # flags of an entry
 _FIELD = struct.Struct("<HH")  # id and length of an extra field of an entry
 _UNICODE_NAME = 0x7075  # Info-ZIP's: a version, the CRC of the name that it is for, and that name in UTF-8
@@ -46,7 +45,7 @@ def members(data: bytes, name: str) -> Iterator[Member]:
     """The files in an archive; a compressed file has one, named without the suffix.
 
     Raises:
-        ParseError: the archive is damaged, or unpacks to more than 1 GiB.
+        ParseError: the archive is damaged, or of another format.
     """
     try:
         if data.startswith(b"PK"):
@@ -54,8 +53,10 @@ def members(data: bytes, name: str) -> Iterator[Member]:
             return
         openers = (opener for start, opener in _OPENERS.items() if data.startswith(start))
         opener = next(openers, None)
-        file = _LimitedStream(opener(io.BytesIO(data)) if opener else io.BytesIO(data))
-        if _is_tar(file.ahead):
+        file = opener(io.BytesIO(data)) if opener else io.BytesIO(data)
+        beginning = file.read(tarfile.BLOCKSIZE)
+        file.seek(0)
+        if _is_tar(beginning):
             yield from _tar_members(file)
         elif opener:
             yield _sized_member(name.rpartition(".")[0] or name, file.read(MAX_MEMBER_BYTES + 1))
@@ -127,7 +128,7 @@ def _zip_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
         return Member(entry.filename, refused="it can't be unpacked: the archive is damaged", cause="damaged")
 
 
-def _tar_members(file: _LimitedStream) -> Iterator[Member]:
+def _tar_members(file: _Stream) -> Iterator[Member]:
     with tarfile.open(fileobj=file, mode="r|") as archive:  # as a stream: it isn't unpacked as a whole
         for entry in archive:
             if entry.isdir():
@@ -153,25 +154,3 @@ def _too_large(name: str) -> Member:
 
 def _is_tar(beginning: bytes) -> bool:
     return beginning[257:262] == b"ustar" or (bool(beginning) and not beginning.strip(b"\0"))
-
-
-class _LimitedStream(io.RawIOBase):
-    """A decompressed stream with a size limit; `ahead` has its first block before anything is read."""
-
-    def __init__(self, file: _Stream) -> None:
-        self.ahead = file.read(tarfile.BLOCKSIZE)
-        self._file = file
-        self._unread_ahead = self.ahead
-        self._bytes_left = MAX_UNPACKED_BYTES
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        expected_size = MAX_UNPACKED_BYTES if size is None or size < 0 else size
-        data, self._unread_ahead = self._unread_ahead[:expected_size], self._unread_ahead[expected_size:]
-        data += self._file.read(expected_size - len(data))
-        self._bytes_left -= len(data)
-        if self._bytes_left < 0:
-            raise ParseError(f"it unpacks to more than {MAX_UNPACKED_BYTES >> 30} GB", "too large")
-        return data
