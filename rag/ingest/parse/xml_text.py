@@ -38,7 +38,6 @@ _REFERENCE = re.compile(r"&([A-Za-z_:][\w:.-]*);", re.ASCII)
 _DECLARED = re.compile(r"<!ENTITY\s+([\w:.-]+)\s+[\"']")
 _OF_XML = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _CHARACTERS = {name.rstrip(";"): value for name, value in html.entities.html5.items()}
-_DEPTH = 200  # elements within elements: documents have some twenty
 
 
 def xml_tree(text: str) -> Element:
@@ -47,7 +46,7 @@ def xml_tree(text: str) -> Element:
     HTML's named characters need no DTD; other entities that the text doesn't declare stay as they are called.
 
     Raises:
-        ParseError: the XML is not well-formed (the message has the line), or nested too deeply.
+        ParseError: the XML is not well-formed; the message has the line.
     """
     parser = ET.XMLParser()  # noqa: S314 expat limits the growth of entities, and fetches nothing
     try:
@@ -56,7 +55,6 @@ def xml_tree(text: str) -> Element:
         root = parser.close()
     except ET.ParseError as error:
         raise ParseError(f"line {error.position[0]} is not valid XML") from error
-    _check_depth(root)
     for element in root.iter():
         element.tag = plain_name(element.tag)
     return root
@@ -90,15 +88,6 @@ def _with_entities(text: str) -> str:
 def _as_value(text: str) -> str:
     """Characters as the value of an entity, which is parsed where it is declared and where it is called."""
     return "".join(f"&#38;#{ord(character)};" for character in text)
-
-
-def _check_depth(root: Element) -> None:
-    level = [root]
-    for _ in range(_DEPTH):
-        level = [child for element in level for child in element]
-        if not level:
-            return
-    raise ParseError("nested too deeply")
 
 
 def plain_name(name: str) -> str:
