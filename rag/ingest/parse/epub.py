@@ -14,6 +14,7 @@ from rag.ingest.parse import html_page
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_parts import GAP, date, facts, shifted, title_line
 from rag.ingest.parse.markdown import markdown_blocks
+from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE
 from rag.ingest.parse.zip_package import MAX_XML_BYTES, Package, child, descendants
 
 SUFFIXES = (".epub",)
@@ -27,10 +28,6 @@ _CLOSED = re.compile(
 _NOTE = re.compile(r"<a\b[^<>]*\bepub:type=[\"']noteref[^<>]*>([^<>]{1,9})</a>", re.IGNORECASE)
 _BOXES = re.compile(r"<(/?)(?:aside|header|footer)\b", re.IGNORECASE)
 _INNER_LINK = re.compile(r"(<a\b[^<>]*?)\shref=([\"'])(?!https?:|mailto:)[^\"'<>]*\2", re.IGNORECASE)
-_NO_TITLE = re.compile(
-    r"(?i)untitled( document)?|unknown( title)?|\[?no title\]?|title|cover|.*\.(docx?|x?html?|epub)"
-)
-_NOBODY = re.compile(r"(?i)unknown( author)?|author|anonymous author|admin|user")
 _YEAR = re.compile(r"\d{4}(-\d\d)?")
 
 
@@ -98,7 +95,7 @@ def _labels(package: Package, items: dict[str, Element], path: str) -> dict[str,
         if is_ncx or "nav" in item.get("properties", "").split():
             where = _part(path, item.get("href", ""))
             for href, label in _entries(package.xml_if_there(where)):
-                if "#" not in href and not _NO_TITLE.fullmatch(label):
+                if "#" not in href and not MADE_UP_TITLE.fullmatch(label):
                     labels.setdefault(_part(where, href), label)
     return labels
 
@@ -129,7 +126,7 @@ def _document(book: Element, text: str, blocks: list[Block], name: str, remarks:
     def values(tag: str) -> list[str]:
         return [value for stated_tag, _, value in stated if stated_tag == tag and value]
 
-    title = next((title for title in values("title") if not _NO_TITLE.fullmatch(title)), "")
+    title = next((title for title in values("title") if not MADE_UP_TITLE.fullmatch(title)), "")
     days = [value for tag, event, value in stated if tag == "date" and event in {"", "publication"}]
     # Of a year or a month, the first day.
     days = [f"{day}-01-01"[:10] if _YEAR.fullmatch(day) else day for day in days]
@@ -141,7 +138,7 @@ def _document(book: Element, text: str, blocks: list[Block], name: str, remarks:
         blocks=tuple(blocks),
         date=next(filter(None, map(date, days)), None),
         metadata=facts(
-            author=[creator for creator in values("creator") if not _NOBODY.fullmatch(creator)],
+            author=[creator for creator in values("creator") if not MADE_UP_AUTHOR.fullmatch(creator)],
             keywords=values("subject"),
             language=values("language")[:1],
             description=description,

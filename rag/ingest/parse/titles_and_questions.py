@@ -51,7 +51,7 @@ MADE_UP_TITLE = re.compile(
     r"|(?:présentation|presentación|apresentação|presentazione)(?: de| do| di)? powerpoint"
     r"|(?:document|dokument|slide|folie|book|mappe|presentation|präsentation|spreadsheet|title|titel|template"
     r"|vorlage|pptx?|docx?|xlsx?|excel|word)[ _-]?\d*"
-    r"|[(\[]?(?:untitled|unnamed|anonymous|unspecified|unknown|no ?title|none|null)[)\]]? ?\d*"
+    r"|[(\[]?(?:untitled|unnamed|anonymous|unspecified|unknown(?: title)?|no ?title|none|null)[)\]]? ?\d*"
     r"|.*\.(?:docx?|docm|dotx?|pptx?|potx?|xlsx?|xltx?|od[tsp]|ot[tsp]|rtf|pdf|indd|tex|dvi|x?html?|xml)"
     r"|(?:[a-z]:)?[\\/].*|file:.*"
 )
