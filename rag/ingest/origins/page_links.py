@@ -10,7 +10,6 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Literal
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit, urlunsplit
@@ -19,6 +18,7 @@ from xml.parsers import expat
 from rag.ingest.origins.guarded_http import inflated, too_large
 from rag.ingest.origins.origin_look import FetchError
 from rag.ingest.parse.decode import rough_text
+from rag.ingest.parse.document_parts import moment
 from rag.ingest.parse.html_widgets import attributes_of
 from rag.uris import STANDARD_PORTS, web_address
 
@@ -242,17 +242,10 @@ class _SitemapParser:
         item = {key: " ".join(value.split()) for key, value in self._item.items()}
         self._item = None
         if self.kind == "feed":
-            date = next((item[key] for key in _DATES if item.get(key)), "")
-            entry = SitemapEntry(item.get("link", ""), item.get("title", ""), _day(date))
+            stated = next((item[key] for key in _DATES if item.get(key)), "")
+            day = moment(stated)
+            entry = SitemapEntry(item.get("link", ""), item.get("title", ""), day.isoformat() if day else "")
         else:
             entry = SitemapEntry(item.get("loc", ""))
         if entry.url:
             self.entries.append(entry)
-
-
-def _day(text: str) -> str:
-    """A date of RSS or Atom as ISO 8601; "" if it is invalid."""
-    try:
-        return parsedate_to_datetime(text).isoformat()
-    except (TypeError, ValueError):
-        return text if text[:4].isdecimal() else ""

@@ -502,4 +502,6 @@ def test_a_feed_is_read_without_what_is_nested_in_its_entries() -> None:
       <source><title>Other</title><link href="/other"/></source></entry></feed>"""
     feed = listing(atom)
     assert feed
-    assert [(entry.url, entry.title, entry.date) for entry in feed.entries] == [("/one", "One", "2026-01-01")]
+    assert [(entry.url, entry.title, entry.date) for entry in feed.entries] == [
+        ("/one", "One", "2026-01-01T00:00:00+00:00")
+    ]
