@@ -169,6 +169,7 @@ RUSSIAN = "Это обычный русский текст о часах и о �
         ("THE QUICK BROWN FOX JUMPS OVER THE LAZY DOG. " * 9, False),
         ("\ufffd\ufffd \ufffd\ufffd\ufffd " * 99, True),
         ("(cid:12)(cid:7)(cid:33)(cid:4) " * 40, True),
+        ("/c03/c03\n" * 9, True),  # short as it is
         ("\n".join(f"{n}  {n * 7919 % 1000:,}.00  {n * 31 % 97} %" for n in range(200)), False),
         ("R1 10k 0603; C4 100nF X7R; U2 LM358D; J3 RJ45; " * 12, False),
         ("Chapter ............................................. 12\n" * 20, False),

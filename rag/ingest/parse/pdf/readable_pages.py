@@ -128,12 +128,9 @@ def _sheet(
             sheet = sheet_of(page, additions)
             if _is_whole(page, sheet, is_strict=reader is not None):
                 return sheet
-            plain = _plain_sheet(second(number - 1))
-            if _runs_down(sheet) and not set(_text_of(sheet)) <= {*_text_of(plain), "\n"}:
-                plain = _stacked_lines(_columns_of(sheet))  # the second reader reads something else
-            if plain.lines and _readable_length(plain) >= _readable_length(sheet) + (not _runs_down(sheet)):
+            if (not sheet.lines or _runs_down(sheet)) and (lines := _plain_lines(second(number - 1), sheet)):
                 missing.plain.append(number)
-                return plain
+                return _stacked_lines(lines)
             return _recognized_sheet(page, sheet, number, missing, reader)
         finally:
             page.close()
@@ -157,8 +154,6 @@ def _recognized_sheet(
     page: Pdfium, sheet: PageLines, number: int, missing: Missing, reader: OcrReader | None
 ) -> PageLines:
     """What OCR reads on a page without text or with noise; without OCR, what pdfium reads, or nothing."""
-    if _runs_down(sheet):
-        return sheet
     if reader and (recognized := reader.page(page)) and len(recognized.lines) > len(sheet.lines):
         missing.recognised.append(number)
         return recognized
@@ -174,23 +169,18 @@ def _text_of(sheet: PageLines) -> str:
     return "\n".join(line.text for line in sheet.lines)
 
 
-def _readable_length(sheet: PageLines) -> int:
-    """The number of visible characters, 0 if they are noise."""
-    text = _text_of(sheet)
-    return 0 if is_garbled(text) else sum(not character.isspace() for character in text)
-
-
 def _runs_down(sheet: PageLines) -> bool:
     """Whether its text is vertical, as in Japanese: pdfium returns each character alone, and loses some."""
     alone = sum(len(line.text) == 1 and line.text >= _IDEOGRAPHS for line in sheet.lines)
     return 2 * alone > len(sheet.lines)
 
 
-def _plain_sheet(text: str) -> PageLines:
-    """A sheet of the lines of a text, empty if it is noise."""
-    if is_garbled(text) or sum(bool(_ODD.match(character)) for character in text) > _ODDEST * len(text):
-        return PageLines([], [])
-    return _stacked_lines(text.splitlines())
+def _plain_lines(text: str, sheet: PageLines) -> list[str]:
+    """The lines of what the second reader reads on a page; of noise or of other letters, pdfium's columns."""
+    is_noise = is_garbled(text) or sum(bool(_ODD.match(character)) for character in text) > _ODDEST * len(
+        text
+    )
+    return _columns_of(sheet) if is_noise or not {*_text_of(sheet)} <= {*text, "\n"} else text.splitlines()
 
 
 def _columns_of(sheet: PageLines) -> list[str]:
@@ -233,7 +223,7 @@ ACCENTED = 0.6  # most share of Latin letters outside ASCII; Vietnamese has 0.35
 SPOKEN = 0.03  # share of stop words from which on a text is in a language
 LONG_WORD = 10  # characters; no language has longer words on average
 
-_GLYPHS = re.compile(r"(?:/[A-Za-z_]{1,8}\d{1,5}){4,}|(?:\(cid:\d+\)){4,}")
+_GLYPHS = re.compile(r"(?:/[A-Za-z_]{1,8}\d{1,5}){2,}|(?:\(cid:\d+\)){4,}")
 _WORD = re.compile(r"[^\W\d_]+")
 _CJK = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"})
 _WHITE = frozenset(" \t\n\x0b\x0c\r")
@@ -248,16 +238,16 @@ STOP_WORDS = tuple(
 def is_garbled(text: str) -> bool:
     """Whether the text of a document is noise, judged by its beginning.
 
-    `text` must still have its invisible characters: they are evidence. In a short text, only characters that
-    no text has are evidence.
+    `text` must still have its invisible characters: they are evidence. In a short text, only names of glyphs
+    and characters that no text has are evidence.
     """
     text = text[:JUDGED]
     characters = [character for character in text if character not in _WHITE]
     visible = [character for character in characters if not character.isspace()]
-    if len(visible) < FEWEST:
-        return 2 * sum(map(_is_strange, visible)) > len(visible)
     if sum(len(match[0]) for match in _GLYPHS.finditer(text)) > NAMED * len(text):
         return True
+    if len(visible) < FEWEST:
+        return 2 * sum(map(_is_strange, visible)) > len(visible)
     strange = sum(map(_is_strange, characters)) / len(characters)
     if strange > MOST_STRANGE:
         return True
