@@ -178,18 +178,14 @@ def _entries(text: str, pattern: re.Pattern[str]) -> dict[str, str]:
     return {}
 
 
-SUBTITLE_SUFFIXES = (".srt", ".vtt", ".sbv", ".ass", ".ssa")
+SUBTITLE_SUFFIXES = (".srt", ".vtt", ".sbv")
 
 _TIME = r"(?:(\d{1,3}):)?(\d{1,2}):(\d{2})[.,]\d{1,3}"
 _CUE = re.compile(rf"^[ \t]*{_TIME}[ \t]*(?:-->|,)[ \t]*(?:\d+:)*\d+[:.,]\d[^\n]*$", re.MULTILINE)
-_DIALOGUE = re.compile(
-    r"^Dialogue:[^,\n]*,(\d+):(\d{2}):(\d{2})[^,\n]*,[^,\n]*,[^,\n]*,(?:[^,\n]*,){5}(.*)$", re.MULTILINE
-)
 _VOICE = re.compile(r"<v(?:\.[^ \t>]+)?[ \t]+([^>]+)>")
 _TURN = re.compile(r"(?P<speaker>[^\W\d_][\w .,'’()-]{0,60}): ")
 _MARKUP = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]*\}")
-_DRAWING = re.compile(r"\{[^{}\n]*\\p[1-9][^{}\n]*\}[^{}\n]*")  # commands that draw, up to the next marks
-_SPEECH_TITLE = re.compile(r"\A\s*WEBVTT[ \t]+(?:-[ \t]*)?([^\n]+)|^Title:[ \t]*(\S[^\n]*)$", re.MULTILINE)
+_SPEECH_TITLE = re.compile(r"\s*WEBVTT[ \t]+(?:-[ \t]*)?([^\n]+)")
 _NUMBER = re.compile(r"\n[ \t]*\d+[ \t]*\Z")
 _SECTION = 60  # seconds of speech under one time: some 150 words, one passage
 _SPOKEN = re.compile(r"[.!?…。！？]['\"”»]?\Z")
@@ -208,13 +204,12 @@ def parse_subtitles(text: str, name: str) -> Document:
     Raises:
         ParseError: no line has a time.
     """
-    cues = [*_without_repeats(_dialogue(text) or _cues(text))]
+    cues = [*_without_repeats(_cues(text))]
     if not cues:
         raise ParseError("it has no subtitles: no line has a time")
     body, blocks = compose(_sections(cues))
-    title = _SPEECH_TITLE.search(text)
-    titled = next(filter(None, title.groups()), "") if title else ""
-    return Document(body, titled or name, "text/vtt" if "WEBVTT" in text[:20] else "text/srt", blocks)
+    title, is_web = _SPEECH_TITLE.match(text), "WEBVTT" in text[:20]
+    return Document(body, title[1] if title else name, "text/vtt" if is_web else "text/srt", blocks)
 
 
 def _cues(text: str) -> Iterator[_Cue]:
@@ -224,15 +219,6 @@ def _cues(text: str) -> Iterator[_Cue]:
         speech = _NUMBER.sub("", speech.rstrip()) if end < len(text) else speech
         speech = speech.strip("\n").partition("\n\n")[0]  # after a blank line comes the name of the next cue
         yield _Cue(_seconds(*mark.groups()), _spoken_words(speech))
-
-
-def _dialogue(text: str) -> list[_Cue]:
-    """The cues of an .ass file, sorted by time."""
-    cues = [
-        _Cue(_seconds(*line.groups()[:3]), _spoken_words(line[4].replace("\\N", "\n").replace("\\n", "\n")))
-        for line in _DIALOGUE.finditer(text)
-    ]
-    return sorted(cues, key=lambda cue: cue.second)
 
 
 def _without_repeats(cues: Iterable[_Cue]) -> Iterator[_Cue]:
@@ -270,7 +256,7 @@ def _section_at(start: int, speech: str) -> Iterator[Part]:
 
 def _spoken_words(speech: str) -> str:
     """Speech without markup, after the name of the speaker if it is stated."""
-    return html.unescape(_MARKUP.sub("", _DRAWING.sub("", _VOICE.sub(r"\1: ", speech))))
+    return html.unescape(_MARKUP.sub("", _VOICE.sub(r"\1: ", speech)))
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str) -> int:

@@ -183,13 +183,6 @@ the clock.
 Again
 """
 SBV = "0:00:01.000,0:00:04.000\nIt\n\n0:00:05.000,0:00:06.000\nticks"
-ASS = """[Script Info]
-Title: T
-[Events]
-Dialogue: 0,0:00:03.00,0:00:04.00,D,,0,0,0,,{\\b1}ticks, yes
-Dialogue: 0,0:00:02.00,0:00:03.00,D,,0,0,0,,{\\an7\\p1\\bord0}m 0 0 l 100 0 b 0 5 5 8{\\p0}
-Dialogue: 0,0:00:01.00,0:00:02.00,D,,0,0,0,,{\\pos(1,2)}The\\Nclock
-"""
 
 
 @pytest.mark.parametrize(
@@ -204,7 +197,6 @@ Dialogue: 0,0:00:01.00,0:00:02.00,D,,0,0,0,,{\\pos(1,2)}The\\Nclock
         ),
         ("a.vtt", VTT, "My talk", "00:00:01\n\nAnn: Oil & wind the clock.\n\n00:01:10\n\nAgain"),
         ("a.sbv", SBV, "a", "00:00:01\n\nIt ticks"),
-        ("a.ass", ASS, "T", "00:00:01\n\nThe clock ticks, yes"),
     ],
 )
 def test_subtitles_are_sentences_under_their_times(name: str, content: str, title: str, text: str) -> None:
