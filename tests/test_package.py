@@ -108,7 +108,7 @@ def test_the_wheel_holds_every_module_and_the_lists_that_they_read(wheel: ZipFil
         "rag/text/months.txt",
         "rag/text/simplified.txt",
         "rag/text/flags.toml",
-        "rag/text/ibans.toml",
+        "rag/text/number_forms.toml",
         "rag/text/languages.toml",
         "rag/ingest/parse/latex.toml",
         "rag/ingest/parse/latex_macros.toml",

@@ -55,9 +55,11 @@ _RUN_ON = (
 )
 _PARTS = {"ALPHA": _ALPHA, "RUN_ON": _RUN_ON, "IBAN_ENDS": iban_ends(), **vars(number_forms)}
 """What patterns call by ${NAME}."""
+_RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_LISTS: Mapping[str, str] = _RULES.pop("lists")
 _PATTERNS: tuple[tuple[Flag, tuple[str, ...], str], ...] = tuple(
     (cast("Flag", flag), (*entry.get("hints", ()),), Template("".join(entry["pattern"])).substitute(_PARTS))
-    for flag, entries in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+    for flag, entries in _RULES.items()
     for entry in entries
 )
 """The flag, its hints (a text without any of these strings has no match), and the pattern."""
@@ -74,17 +76,6 @@ _LOCAL_PART = re.compile(
 """Of an e-mail address. Words of scripts without spaces that stand right before it don't belong to it."""
 _EXAMPLES = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)\Z")
 """Domains that RFC 2606 reserves."""
-_LISTS: Mapping[str, str] = {
-    "roles": """
-    abuse admin contact datenschutz feedback git hello help hostmaster info kontakt legal mail news
-    newsletter no-reply noreply office postmaster presse press privacy sales security service support team
-    user username webmaster you your your-email youremail
-    """,
-    "test cards": """
-    4242424242424242 4111111111111111 4012888888881881 4000056655665556 5555555555554444 5105105105105100
-    2223003122003222 378282246310005 371449635398431 6011111111111117 6011000990139424 3566002020360505
-    """,
-}
 _ROLES, _TEST_CARDS = (frozenset(listed.split()) for listed in _LISTS.values())
 _ISSUERS = re.compile(
     r"4\d{15}|5[1-5]\d{14}|2(?:2[2-9]|[3-6]\d|7[01])\d{13}|3[47]\d{13}|6(?:011|5\d\d)\d{12}|35[2-8]\d{13}"

@@ -22,7 +22,8 @@ COUNTRY = (
     r"|6(?:[0-6]|[789]\d)|8(?:[1246]|[0578]\d)|9(?:[0-58]|[679]\d))"
 )
 """The code of a country in a phone number, by ITU-T E.164."""
-_IBAN_FORMS: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("ibans.toml").read_text("utf-8"))
+_FORMS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_IBAN_FORMS: Mapping[str, str] = _FORMS["ibans"]
 """What follows the check digits, by the codes of countries."""
 
 
@@ -72,33 +73,9 @@ def iban_ends() -> str:
     return "|".join(ends)
 
 
-_LABELS: Mapping[str, str] = {
-    "de": """
-    telefon telefonnummer telefonnr tel telnr fon handy handynummer handynr mobil mobilnummer mobilfunk
-    mobilfunknummer rufnummer rufnr fax faxnummer telefax festnetz hotline anruf
-    """,
-    "en": "telephone phone tel mobile cell cellphone landline fax call hotline whatsapp sms",
-    "fr": "téléphone tél portable mobile fixe fax télécopie appelez appeler",
-    "es": "teléfono tel tlf tfno móvil celular fijo fax llame llamar llámenos",
-    "it": "telefono tel cellulare cell fax chiamare chiama chiami",
-    "pt": "telefone tel telemóvel tlm celular fax ligue ligar",
-    "nl": "telefoon telefoonnummer tel mobiel gsm fax bel",
-    "pl": "telefon telefonu tel komórka komórkowy kom faks zadzwoń",
-    "ru": "телефон телефона телефону тел моб мобильный сотовый факс звоните",
-    "cs da sv tr": "tlf cep",
-}
-"""Words that say that a phone number follows, by language."""
-_LABEL_ENDS = "电话", "手机", "電話", "手機", "携帯", "telefon", "telefonnummer", "handynummer", "rufnummer"
-"""Words that say so as the end of a longer word, too."""
-_LINKS = """
-    nr no num number nummer numer numero número numéro n номер is ist est es è é jest lautet unter at on us me
-    le al il a to para pod der the privat private home work office dienstlich geschäftlich büro
-"""
-"""What stands between such a word and the number."""
-_VAGUE = (
-    "call mobile cell cellphone phone mobil portable handy fixe fijo fon anruf bel kom gsm sms cep landline"
-)
-"""Words that say so only with a colon, or before what has the form of nothing else."""
+_LABELS: Mapping[str, str] = _FORMS["phone"]["labels"]
+_LABEL_ENDS: tuple[str, ...] = tuple(_FORMS["phone"]["ends"])
+_LINKS, _VAGUE = (_FORMS["phone"][name] for name in ("links", "vague"))
 _DIALLED = re.compile(r"[+(]{0,2}0|\(?\+|\(|(?:1\W)?[2-9]\d\d\W\d{3}\W\d{4}\Z")
 _NOT_DIALLED = re.compile(
     r"(?:19|20)\d\d\W{1,3}(?:19|20)\d\d(?!\d)|(?:19|20)\d\d([./-])\d{1,2}\1\d{1,2}(?!\d)"
