@@ -237,23 +237,22 @@ class _Book:
     ) -> set[str]:
         """Write the controls of a sheet, and return the ids of their shapes."""
         related = self._package.related(path)
-        old = {id_: (about, label, shape) for id_, about, label, shape in _old_shapes(self._package, path)}
+        drawn = {id_: (label, is_hidden) for id_, label, is_hidden in _drawn_controls(self._package, path)}
         places = {control.id: control for control in reversed(listed)} | {
             control.id: control for control in reversed(listed) if control.row
         }
-        for id_ in dict.fromkeys([*places, *old]):  # newer files have each control in both forms
-            control = places.get(id_, _ListedControl(id_))
-            about, label, shape = old.get(id_, (None, "", None))
+        for id_, control in places.items():
+            label, is_hidden = drawn.get(id_, ("", False))
             if related.get(control.part, ("", ""))[0] == "control":  # of ActiveX, whose state isn't text
                 self.left_out["control"] += 1
-            elif shape is not None and "visibility:hidden" in shape.get("style", "").replace(" ", ""):
+            elif is_hidden:
                 self.left_out["shape"] += 1
             else:
-                new = self._package.target_xml(path, control.part)
-                state = _new_state(new) if new.tag else _old_state(about)
-                cell = (control.row, control.column) if control.row else _old_cell(about)
+                state = _state(self._package.target_xml(path, control.part))
+                cell = (control.row or 1, control.column or 1)
                 self._write_control(sheet, state, labels.get(id_) or label, *cell)
-        return {*places, *old}
+        self.left_out["control"] += len(drawn.keys() - places.keys())  # before Excel 2010
+        return {*places, *drawn}
 
     def _write_control(
         self, sheet: Sheet, state: Mapping[str, str], label: str, row: int, column: int
@@ -368,22 +367,14 @@ def merged_cells(reference: str) -> Iterator[tuple[int, int, int, int]]:
         )
 
 
-def _new_state(properties: Element) -> dict[str, str]:
+def _state(properties: Element) -> dict[str, str]:
     """The state of a control, from its own part."""
     entries = "\n".join(one_line(item.get("val", "")) for item in properties.iter("item"))
     return properties.attrib | {"entries": entries}
 
 
-def _old_state(about: Element | None) -> dict[str, str]:
-    """The state of a control, from its VML shape, in the words of newer parts."""
-    if about is None:
-        return {}
-    texts = {part.tag[:1].lower() + part.tag[1:]: (part.text or "").strip() for part in about}
-    return texts | {"objectType": about.get("ObjectType", "")}
-
-
-def _old_shapes(package: Package, path: str) -> Iterator[tuple[str, Element, str, Element]]:
-    """The VML shapes of controls: id, state, label, shape. Other VML shapes are notes."""
+def _drawn_controls(package: Package, path: str) -> Iterator[tuple[str, str, bool]]:
+    """The controls among the VML shapes of a sheet: id, label, and whether it is hidden. Others are notes."""
     try:
         data = package.read(package.related_as(path, "vmlDrawing"))
         root = xml_root(_OPEN_TAG.sub(b"<br/>", data), "")
@@ -394,17 +385,8 @@ def _old_shapes(package: Package, path: str) -> Iterator[tuple[str, Element, str
         if about is not None and about.get("ObjectType", "Note").casefold() in _BOXES | _LISTS | _LABELS:
             label = " ".join("".join(box.itertext()) for box in shape.iter("textbox"))
             id_ = shape.get("spid", "") or shape.get("id", "")
-            yield id_.rpartition("_s")[2], about, one_line(label), shape
-
-
-def _old_cell(about: Element | None) -> tuple[int, int]:
-    """The cell of a VML shape, by its anchor "1, 15, 2, 10, …": column, offset, row, offset, …."""
-    anchor = child(about, "Anchor")
-    numbers = re.findall(r"-?\d{1,7}", anchor.text or "") if anchor is not None else []
-    if len(numbers) < 8:  # noqa: PLR2004 two corners
-        return 1, 1
-    column, top, offset, bottom = (int(numbers[at]) for at in (0, 2, 3, 6))
-    return top + 1 + (bottom > top and offset > 10), column + 1  # noqa: PLR2004 points: half a row
+            is_hidden = "visibility:hidden" in shape.get("style", "").replace(" ", "")
+            yield id_.rpartition("_s")[2], one_line(label), is_hidden
 
 
 def _cell(anchor: Element) -> tuple[int, int]:
