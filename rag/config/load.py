@@ -60,7 +60,9 @@ REMOVED = {
     "reranker.max_tokens": "the window is the model's own, and 512 tokens at most",
     "reranker.path": "model takes the folder",
     "reranker.revision": "model pull --revision chooses it",
+    "search.stages.threshold": "dedupe drops passages that share half of their five-word sequences",
     "search.stages.timeout_seconds": "chat.timeout_seconds and reranker.timeout_seconds are for all stages",
+    "search.stages.weight": "half of a score ages by recency",
     "server.idle_minutes": "a shared desk ends after 15 idle minutes",
 }
 """Settings of earlier versions, and what holds instead. The most similar name would mislead."""
@@ -305,7 +307,7 @@ def _in_usual_table(path: tuple[str, ...]) -> tuple[str, ...]:
     match path:
         case ("embedders", _, *rest):
             return ("embedder", *rest)
-        case ("search", "profiles", _, *rest):
+        case ("search", "profiles" | "of_tenants", _, *rest):
             return ("search", *rest)
     return path
 

@@ -163,7 +163,6 @@ class RecencyStage(Section):
 
     stage: Literal["recency"]
     half_life_days: Annotated[float, Field(gt=0)] = 90.0
-    weight: Share = 0.5
     field: str = ""
     missing: MissingDate = "ignore"
 
@@ -181,7 +180,6 @@ class DedupeStage(Section):
     """Drops near-duplicates of better hits."""
 
     stage: Literal["dedupe"]
-    threshold: Annotated[float, Field(gt=0, le=1)] = 0.9
 
 
 class GraphStage(Section):
@@ -293,12 +291,9 @@ class ProfileSettings(Section):
     filter: BoundFilter | None = None
 
 
-NEARLY_THE_SAME = 0.5
-"""The lowest threshold of `dedupe` at which the nDCG@10 of no judged set falls. Passages of 19 words or more
-that differ in one word are then the same (rag/evaluate/measuring.md)."""
 SHIPPED = {
     "fast": ProfileSettings(candidates=20),
-    "precise": ProfileSettings(stages=(DedupeStage(stage="dedupe", threshold=NEARLY_THE_SAME),)),
+    "precise": ProfileSettings(stages=(DedupeStage(stage="dedupe"),)),
     "fresh": ProfileSettings(stages=(RecencyStage(stage="recency"),)),
 }
 """Built-in profiles; the operator can replace each by another one of the same name."""

@@ -396,6 +396,10 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
             "line 3: there is no setting search.profiles.mine.stages.timeout_seconds any more: chat.",
         ),
         (
+            "[[search.of_tenants.acorn.stages]]\nstage = 'dedupe'\nthreshold = 0.9\n",
+            "line 3: there is no setting search.of_tenants.acorn.stages.threshold any more: dedupe ",
+        ),
+        (
             "[embedder]\nroute = 'a'\n",
             "line 2: there is no setting embedder.route. [embedder] has provider, ",
         ),
@@ -435,8 +439,8 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
             f"line 2: search.collections: {refusal(valid_name, 'Not')}",
         ),
         (
-            "[[search.stages]]\nstage = 'dedupe'\n[[search.stages]]\nstage = 'recency'\nweight = 2\n",
-            "line 5: search.stages.weight must be at most 1, not 2.",
+            "[[search.stages]]\nstage = 'dedupe'\n[[search.stages]]\nstage = 'diversify'\nlambda = 2\n",
+            "line 5: search.stages.lambda must be at most 1, not 2.",
         ),
         (
             "[search]\nlimit = 1\n[[search.stages]]\nstage = 'recent'\n",

@@ -388,7 +388,7 @@ async def test_a_span_has_the_status_and_the_counts_of_its_step_and_no_text(
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(rag.search.search_state, "_tracer", provider.get_tracer("refdesk"))
     await shelf.put("confidential", "pendulum confidential", "pendulum confidential again")
-    stages = [{"stage": "dedupe", "threshold": 0.5}, {"stage": "custom", "takes": "hits", "call": breaking}]
+    stages = [{"stage": "dedupe"}, {"stage": "custom", "takes": "hits", "call": breaking}]
     answer = await shelf.desk(stages=stages).search(ME, "pendulum")
     spans = {span.name: dict(span.attributes or {}) for span in exporter.get_finished_spans()}
     assert {f"refdesk.{step.name}" for step in answer.steps} == {*spans}

@@ -37,6 +37,10 @@ log = logging.getLogger(__name__)
 FAILED = "The passages were not reranked ({}); they keep the order of the search."
 UNDATED = "Nothing tells which of the passages are newer, so they are in the order of relevance alone."
 UNSCORED = "The reranker gave no score to {} of the passages; they come last."
+AGING_SHARE = 0.5  # of a score, by `recency`: what is old but fits far better keeps the other half
+NEARLY_THE_SAME = 0.5
+"""The lowest share of common five-word sequences at which the nDCG@10 of no judged set falls. Passages of 19
+words or more that differ in one word are then the same (rag/evaluate/measuring.md)."""
 
 
 async def rerank(
@@ -136,7 +140,7 @@ async def order_by_recency(
         [replace(hit, dating=dated) for hit, dated in zip(hits, datings, strict=True)],
         ages,
         half_life_days=stage.half_life_days,
-        weight=stage.weight,
+        weight=AGING_SHARE,
         missing=stage.missing,
     )
 
@@ -173,7 +177,7 @@ def _cosines(hits: Sequence[Hit], query: Query) -> diversity.Likeness:
 
 
 async def drop_duplicates(
-    hits: Sequence[Hit], stage: DedupeStage, query: Query, _run: SearchState, _step: OpenStep
+    hits: Sequence[Hit], _stage: DedupeStage, query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits, except those that nearly repeat a better one. The requested edition is the better one."""
     languages = {language for view in query.views for language in stop_languages(view.table.collection)}
@@ -181,4 +185,4 @@ async def drop_duplicates(
     today = datetime.now(UTC).date()
     # Without a time in the question, the newest of near copies stays.
     wanted_time = editions.asked_time(query.text, today) or editions.AskedTime(today=today)
-    return editions.without_copies(hits, asked_words, wanted_time, threshold=stage.threshold)
+    return editions.without_copies(hits, asked_words, wanted_time, threshold=NEARLY_THE_SAME)

@@ -49,7 +49,7 @@ async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: She
     )
     assert titles(await shelf.search("pendulum clock"))[0] == "old"
     for missing, expected in [("ignore", ["undated", "new", "old"]), ("penalize", ["new", "old", "undated"])]:
-        stage = {"stage": "recency", "half_life_days": 30, "weight": 0.9, "missing": missing}
+        stage = {"stage": "recency", "half_life_days": 30, "missing": missing}
         answer = await _asked(shelf, "pendulum clock", stage)
         assert sorted(titles(answer)) == sorted(expected)
         assert titles(answer).index("new") < titles(answer).index("old")
@@ -138,8 +138,8 @@ async def test_stages_run_in_their_order_and_the_limit_comes_last(shelf: Shelf) 
     text = "the pendulum clock swings to and fro in the tall tower of the old town"
     await shelf.put("old", text, date=NOW - timedelta(days=900))
     await shelf.put("new", f"{text} by the river and the sea", date=NOW)
-    recency = {"stage": "recency", "half_life_days": 30, "weight": 1}
-    dedupe = {"stage": "dedupe", "threshold": 0.6}
+    recency = {"stage": "recency", "half_life_days": 30}
+    dedupe = {"stage": "dedupe"}
     assert titles(await shelf.search(text)) == ["old", "new"]
     assert titles(await _asked(shelf, text, recency, limit=1)) == ["new"]
     assert titles(await _asked(shelf, text, recency, dedupe)) == ["new"]
@@ -348,7 +348,7 @@ async def test_what_a_bad_function_does_changes_nothing_and_is_said(
 async def test_the_stages_after_a_bad_function_do_their_work(stocked: Shelf, written: Written) -> None:
     await stocked.put("again", "pendulum ", collection="clocks")
     answer = await _answer(stocked, written("return None"), {"stage": "dedupe"})
-    assert len(answer.hits) == 4
+    assert len(answer.hits) == 3  # of five: one is there twice, and one nearly repeats a longer one
     assert [stage.status for stage in answer.steps][-2:] == ["failed", "ok"]
 
 
