@@ -5,19 +5,22 @@ A wrong data folder is told from an empty desk, and from one that is right.
 
 from __future__ import annotations
 
+import threading
 import time
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rag.errors import ConfigurationError, StoreError
 from rag.home import Bucket, check_data_folder, data_folder_problem, names, newest_version, read
+from rag.store.read.connection import connect_to
 from rag.store.write.bucket_objects import delete, put
 from rag.store.write.desk_folder import prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.bucket import ObjectStore
@@ -45,6 +48,44 @@ def test_a_folder_and_a_bucket_say_the_same_of_what_is_there_and_what_is_not(
         assert read(home, "nothing") is None
         assert set(names(home, "tenants")) - {"folder"} == {"acorn", "birch"}
         assert names(home, "runs") == ()
+
+
+@pytest.fixture
+def asked_paths() -> Iterator[tuple[str, list[str]]]:
+    """The address of a store that has nothing, and the paths that it was asked for."""
+    paths: list[str] = []
+
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path.partition("?")[0])
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Empty) as store:
+        threading.Thread(target=store.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{store.server_port}", paths
+        store.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.parametrize(("virtual_hosted", "path"), [("false", "/bucket"), ("true", "/")])
+async def test_both_libraries_of_a_bucket_read_from_the_environment_what_few_stores_need(
+    asked_paths: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch, virtual_hosted: str, path: str
+) -> None:
+    endpoint, paths = asked_paths
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", virtual_hosted)
+    bucket = Bucket("s3://bucket/desk", {"endpoint": endpoint, "allow_http": "true"})
+    assert bucket.read("keys.json") is None
+    assert paths == [f"{path.rstrip('/')}/desk/keys.json"]
+    with pytest.raises(ValueError, match="S3"):
+        await (await connect_to(bucket.uri, options=bucket.engine_options)).open_table("chunks")
+    assert {*paths[1:]} == {path}
 
 
 def test_an_object_is_asked_for_again_after_the_bound_and_not_before(

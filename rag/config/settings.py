@@ -76,14 +76,12 @@ from rag.uris import is_template
 
 
 class StorageOptions(Section):
-    """How an object store is reached. `account_name` is for `az://`."""
+    """How an object store is reached, beside what its libraries read from the environment."""
 
     endpoint: Annotated[
         str, matching(r"(https?://[^\s/@?#]+(/[^\s@?#]*)?)?", "a URL like https://s3.example.com:9000")
     ] = ""
     region: str = ""
-    account_name: str = ""
-    virtual_hosted_style_request: bool = False
     skip_signature: bool = False
     allow_http: bool = False
 

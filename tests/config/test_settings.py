@@ -37,8 +37,6 @@ EVERY_SETTING = {
     "storage.consistency_seconds": ("0", 0.0),
     "storage.options.endpoint": ("https://localhost:1", "https://localhost:1"),
     "storage.options.region": ("eu-west-1", "eu-west-1"),
-    "storage.options.account_name": ("acme", "acme"),
-    "storage.options.virtual_hosted_style_request": ("true", True),
     "storage.options.skip_signature": ("true", True),
     "storage.options.allow_http": ("true", True),
     "principal.tenant": ("acme", "acme"),
