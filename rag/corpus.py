@@ -423,7 +423,7 @@ class Attachment:
 class Chunking:
     """How documents are chunked whose file name or path matches the glob pattern `match`.
 
-    Sizes are in tokens of the embedder. `max_tokens` counts the embedded text; None means the settings'. A
+    Sizes are in tokens of the embedder. `max_tokens` counts the embedded text; None means the usual. A
     passage begins with up to `overlap` tokens of the one before it. With `headers`, title and headings are
     embedded and indexed with each passage.
     """

@@ -129,7 +129,9 @@ async def ingested(  # noqa: PLR0913 what a run takes
 ) -> Report:
     """Ingest as `refdesk-admin ingest` does, with the bag of words where no embedder is given."""
     embedder = embedder or BagOfWords()
-    stored = await ensure_collection(data, tenant, collection, embedder.identity)
+    stored = await ensure_collection(
+        data, tenant, collection, embedder.identity, chunking=(chunking,) if chunking else ()
+    )
     async with open_writer(data, stored) as writer:
         return await ingest(
             writer,
@@ -137,7 +139,6 @@ async def ingested(  # noqa: PLR0913 what a run takes
             paths,
             Instructions(
                 settings or IngestSettings(),
-                chunking or Chunking(),
                 Rights(stored.visibility),
                 executor=executor or LocalExecutor(),
             ),

@@ -51,7 +51,7 @@ from rag.uris import web_address
 
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
 FIELD_TYPES = ", ".join(get_args(FieldType))
-AS_SETTINGS = "default"
+AS_USUAL = "default"
 _SIZES = {
     "max": ("max_tokens", range(32, 8193)),
     "overlap": ("overlap", range(4097)),
@@ -135,7 +135,7 @@ def _chunking(
 ) -> tuple[Chunking, ...] | None:
     if not values:
         return None
-    return () if tuple(values) == (AS_SETTINGS,) else tuple(map(chunking_from, values))
+    return () if tuple(values) == (AS_USUAL,) else tuple(map(chunking_from, values))
 
 
 chunking_option = repeatable(
@@ -144,7 +144,7 @@ chunking_option = repeatable(
     metavar="[GLOB:]STRATEGY[,KEY=VALUE…]",
     help=f"How documents are cut: {', '.join(get_args(Strategy))}; with max= and overlap= in tokens, "
     "and headers=no to embed no title and headings. Repeatable, for other files: the first GLOB that matches "
-    f"counts. Default: {AS_SETTINGS}, as the settings say.",
+    f"counts. Default: {AS_USUAL}, which is structure.",
 )
 
 
@@ -179,7 +179,7 @@ def chunking_from(text: str) -> Chunking:
 
 def chunking_words(chunking: Sequence[Chunking]) -> str:
     """A chunking as the option takes it."""
-    return "; ".join(map(_words, chunking)) or AS_SETTINGS
+    return "; ".join(map(_words, chunking)) or AS_USUAL
 
 
 def _words(chunking: Chunking) -> str:

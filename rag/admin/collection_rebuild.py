@@ -118,7 +118,6 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
                 writer,
                 coming,
                 cached,
-                settings.chunking.default,
                 progress=(lambda _done, _total: None) if quiet else _print_progress,
                 around=log_act(settings.data, Act("collection rebuild", before.tenant, changes, name)),
                 approved=approved,

@@ -52,8 +52,7 @@ NAMED_TABLES: Mapping[tuple[str, ...], type[BaseModel]] = {
 TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 """Lists of tables, which an environment variable holds as JSON."""
 REMOVED = {
-    "chunking.headers": "collection set --chunking has headers=no",
-    "chunking.rules": "collection set --chunking takes glob patterns",
+    "chunking": "collection set --chunking says it for a collection",
     "embedder.path": "model takes the folder",
     "limits.requests_per_minute_per_user": "a user may send a quarter of limits.requests_per_minute",
     "moderation.timeout_seconds": "a moderator has 30 seconds",
@@ -67,7 +66,7 @@ REMOVED = {
     "storage.options.account_name": "AZURE_STORAGE_ACCOUNT_NAME is read",
     "storage.options.virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST is read",
 }
-"""Settings of earlier versions, and what holds instead. The most similar name would mislead."""
+"""Settings and tables of earlier versions, and what holds instead. The most similar name would mislead."""
 GONE = "there is no setting {} any more: {}. Remove it."
 CLEARED = {("storage", "uri")}
 """The settings that an empty environment variable clears: leaving the bucket is a choice of its own."""
@@ -218,13 +217,13 @@ def environment_name(keys: tuple[str, ...]) -> str:
 
 def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], object]]:
     variables = {environment_name(keys): (keys, _annotation(info)) for keys, info in _fields(Settings, ())}
-    removed = {environment_name(tuple(key.split("."))): (key, instead) for key, instead in REMOVED.items()}
     for name, raw in environment.items():
         if not name.startswith(ENVIRONMENT_PREFIX) or name == "REFDESK_CONFIG":
             continue
-        if name in removed:
-            raise ConfigurationError(f"{name}: {GONE.format(*removed[name])}")
         if name not in variables:
+            for key, instead in REMOVED.items():
+                if f"{name}_".startswith(f"{environment_name(tuple(key.split('.')))}_"):
+                    raise ConfigurationError(f"{name}: {GONE.format(key, instead)}")
             hint = suggestion(name, variables, cutoff=SIMILAR)
             raise ConfigurationError(f"The environment variable {name} is not a setting{hint}")
         keys, annotation = variables[name]

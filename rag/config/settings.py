@@ -68,7 +68,7 @@ from rag.config.server_settings import (
     PrincipalSettings,
     ServerSettings,
 )
-from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, LetterCase, Strategy, Visibility
+from rag.corpus import DEFAULT_EMBEDDER, FieldType, LetterCase, Visibility
 from rag.errors import ConfigurationError, as_value_error
 from rag.home import Bucket, Home
 from rag.runtime import memory_bytes
@@ -186,19 +186,6 @@ class AccessSettings(Section):
     rules: tuple[AccessRule, ...] = ()
 
 
-class ChunkingSettings(Section):
-    """How sources are split into chunks, where their collection doesn't say it."""
-
-    strategy: Strategy = "structure"
-    max_tokens: Annotated[int, Field(ge=32, le=8192)] | None = None
-    overlap: Annotated[int, Field(ge=0, le=4096)] = 0
-
-    @property
-    def default(self) -> Chunking:
-        """The chunking of all documents of such a collection."""
-        return Chunking(self.strategy, self.max_tokens, self.overlap)
-
-
 class IngestSettings(Section):
     """Which files of a folder are ingested."""
 
@@ -311,7 +298,6 @@ class Settings(Section):
     embedders: dict[Name, EmbedderSettings] = Field(default={})
     chat: ChatSettings = ChatSettings()
     reranker: RerankerSettings = RerankerSettings()
-    chunking: ChunkingSettings = ChunkingSettings()
     ingest: IngestSettings = IngestSettings()
     moderation: ModerationSettings = ModerationSettings()
     origins: dict[Name, OriginSettings] = Field(default={})

@@ -148,7 +148,7 @@ def latency(questions: Sequence[QuestionResult]) -> Latency:
 
 def relevant_settings(settings: Settings) -> dict[str, Any]:
     """The settings that can change answers, without the mode, which the run sets."""
-    parts = {"embedder", "embedders", "chunking", "search"}
+    parts = {"embedder", "embedders", "search"}
     return settings.model_dump(mode="json", include=parts, exclude={"search": {"mode"}})
 
 

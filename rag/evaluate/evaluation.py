@@ -75,7 +75,7 @@ async def ingest_documents(
                     embedder,
                     [folder / tenant],
                     # The operator's patterns and access rules are about the operator's files.
-                    Instructions(IngestSettings(), settings.chunking.default, Rights("tenant")),
+                    Instructions(IngestSettings(), Rights("tenant")),
                     progress,
                 )
             stored = {outcome.path for outcome in report.outcomes if outcome.source_id}

@@ -27,7 +27,7 @@ from rag.ingest.split_text import (
 from rag.text.plain_text import Span, trimmed, with_indent
 from rag.uris import hull
 
-USUAL = Chunking()
+USUAL = Chunking()  # at structure: the best of those measured (rag/ingest/README.md)
 MIN_TOKENS = 32  # a shorter chunk is joined to a neighbour in its section; with 64, searches found the same
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
 HEADER_SHARE = 3  # and the caption and header row of a table at most 1/3

@@ -19,11 +19,12 @@ import anyio
 from anyio import to_thread
 
 from rag.config.settings import IngestSettings, Settings
-from rag.corpus import AccessRecord, Chunking
+from rag.corpus import AccessRecord
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.home import local_folder
 from rag.ingest import chunk_vectors, containers, document_admission
 from rag.ingest.access_decision import Claims, Recorded
+from rag.ingest.chunk import USUAL
 from rag.ingest.discover import Discovery, discover
 from rag.ingest.document_languages import language_notes, note_languages, settle_languages
 from rag.ingest.known_sources import (
@@ -207,14 +208,12 @@ class GentleExecutor(LocalExecutor):
 class Instructions:
     """What to ingest and how, and who may see new documents.
 
-    `chunking` comes from the settings; the collection's own has precedence. Without `max_tokens` there, the
-    size of chunks is the usual one for the embedder. `removes` confirms the removal of sources although many
-    files are missing (`rag.ingest.known_sources`). So does `held_for_long`, but only of the sources that it
-    stands for (`Report.held`), and not from an empty folder. `executor` prepares documents.
+    `removes` confirms the removal of sources although many files are missing (`rag.ingest.known_sources`). So
+    does `held_for_long`, but only of the sources that it stands for (`Report.held`), and not from an empty
+    folder. `executor` prepares documents.
     """
 
     settings: IngestSettings
-    chunking: Chunking
     rights: Rights
     removes: bool = False
     moderator: document_admission.Moderator | None = None
@@ -231,7 +230,7 @@ class Instructions:
         moderator: document_admission.Moderator | None,
     ) -> Instructions:
         """Instructions from the settings. A dry run needs the moderator, too: the digests depend on it."""
-        return cls(settings.ingest, settings.chunking.default, rights, removes, moderator)
+        return cls(settings.ingest, rights, removes, moderator)
 
 
 REMOVED_MEANWHILE = "somebody removed it while it was read"
@@ -275,8 +274,8 @@ class IngestSteps:
             instructions.settings,
             embedder,
             document_admission.DocumentAdmission.of(writer.collection, instructions.moderator),
-            (*writer.collection.chunking, instructions.chunking),
-            instructions.chunking.max_tokens or usual_tokens(embedder.identity),
+            (*writer.collection.chunking, USUAL),
+            usual_tokens(embedder.identity),
             writer.collection.fields,
         )
         self._recorded = Recorded(records, writer.ids.purged)

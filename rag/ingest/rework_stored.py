@@ -80,11 +80,10 @@ class Rebuilt:
     switched: bool = True
 
 
-async def rebuild(  # noqa: PLR0913 as for an ingestion
+async def rebuild(
     writer: CollectionWriter,
     coming: Build,
     embedder: Embedder,
-    chunking: Chunking,
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     around: AbstractContextManager[None] | None = None,
@@ -92,8 +91,8 @@ async def rebuild(  # noqa: PLR0913 as for an ingestion
 ) -> Rebuilt:
     """Make the coming build, or complete it, and switch to it in one commit.
 
-    `chunking` comes from the settings. `progress` gets the numbers of finished and of all sources. When the
-    build is complete, `approved` decides whether to switch. `around` encloses the switch.
+    `progress` gets the numbers of finished and of all sources. When the build is complete, `approved` decides
+    whether to switch. `around` encloses the switch.
 
     Raises:
         ProviderError, StoreError: the embedder or the storage failed. The present tables stay in use, and
@@ -102,7 +101,7 @@ async def rebuild(  # noqa: PLR0913 as for an ingestion
     data, tenant, name = writer.data, writer.collection.tenant, writer.collection.name
     await redefine(writer, coming=coming)  # first of all: another call finds it, and goes on
     await collection_tables.drop_others(data, writer.collection)
-    rebuilt = await _complete(writer, coming, embedder, chunking, progress)
+    rebuilt = await _complete(writer, coming, embedder, progress)
     if not await approved():
         rebuilt.switched = False
         return rebuilt
@@ -118,14 +117,12 @@ async def _complete(
     writer: CollectionWriter,
     coming: Build,
     embedder: Embedder,
-    chunking: Chunking,
     progress: Callable[[int, int], None],
 ) -> Rebuilt:
     target = await collection_tables.open_target(writer.data, writer.collection, coming)
     records = await writer.records()
     access = {id_: record.access for id_, record in records.items()}
-    tokens = chunking.max_tokens or prepare.usual_tokens(embedder.identity)
-    run = _Rebuild(writer, target, embedder, (*coming.chunking, chunking), tokens, access)
+    run = _Rebuild(writer, target, embedder, coming.chunking, prepare.usual_tokens(embedder.identity), access)
     rows = {row["id"]: row for row in await writer.source_rows()}
     target_rows = await target.rows()
     # Sources may have been removed since an attempt that was interrupted.

@@ -139,16 +139,15 @@ def test_a_first_run_that_finds_nothing_leaves_the_choice_to_the_next_one(
 
 
 @pytest.mark.slow
-def test_a_chunk_is_as_long_as_is_usual_for_its_model_or_as_the_settings_say(
-    inside: Desk, tmp_path: Path
-) -> None:
+def test_a_chunk_is_as_long_as_is_usual_for_its_model(inside: Desk, tmp_path: Path) -> None:
     long = tmp_path / "long"
     long.mkdir()
     (long / "regeln.md").write_text(" ".join(GERMAN.strip() for _ in range(60)))
-    settings = tmp_path / "short.toml"
-    settings.write_text("[chunking]\nmax_tokens = 254\n")
-    for name, options in (("usual", ()), ("short", ("--config", settings))):
-        assert MULTILINGUAL in inside.run("ingest", long, "--collection", name, *options).stdout
+    size = ("--embedder", MULTILINGUAL, "--chunking", f"structure,max={CHUNK_TOKENS}")
+    inside.run("collection", "create", "short", *size)
+    for name in ("usual", "short"):
+        inside.run("ingest", long, "--collection", name)
+        assert model_of(inside, name) == MULTILINGUAL
     usual, short = (inside.sources("--collection", name)[0]["chunks"] for name in ("usual", "short"))
     assert usual < short
     assert usual_tokens(EmbedderIdentity("builtin", MULTILINGUAL, 384)) == MULTILINGUAL_CHUNK_TOKENS

@@ -395,12 +395,13 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
     folder, config = tmp_path / "ren", tmp_path / "config.toml"
     folder.mkdir()
     embedder = f'[embedder]\nprovider = "openai"\nmodel = "tiny"\nbase_url = "{provider.url}"\n'
-    config.write_text(f"[principal]\n{BOB}\n{embedder}[chunking]\nmax_tokens = 32\n")
+    config.write_text(f"[principal]\n{BOB}\n{embedder}")
     provider.script = [provider.embedding]
     early, late = folder / "0.md", folder / "zz.md"
     for path in (early, late):
         path.write_text(secret(path.stem, "Wombats."))
     desk.run("ingest", folder, "--config", config)
+    desk.run("collection", "set", "documents", "--chunking", "structure,max=32", "--config", config)
     paragraphs = (
         f"Paragraph {number} tells what happened to the keeper of the lighthouse." for number in range(2_000)
     )

@@ -150,6 +150,7 @@ def counts(**differing: int) -> dict[str, int]:
 
 FILES = 3
 PARAGRAPHS = 1_001  # of a file: more than go into one commit
+SHORT = ("collection", "create", "documents", "--chunking", "structure,max=32")
 INTERRUPTED = "Interrupted. Completed work is kept. Run the same command again to continue."
 
 
@@ -158,7 +159,6 @@ def books(tmp_path: Path) -> Path:
     """Some documents that take a second each."""
     folder = tmp_path / "books"
     folder.mkdir()
-    (tmp_path / "desk.toml").write_text("[chunking]\nmax_tokens = 32\n")
     for book in range(FILES):
         paragraphs = (
             f"Paragraph {number} of book {book} tells what happened to the keeper of the lighthouse."
@@ -173,7 +173,7 @@ def test_an_interrupted_run_says_so_keeps_what_it_wrote_and_is_completed_by_the_
 ) -> None:
     config, interrupted = tmp_path / "desk.toml", threading.Event()
     embedder = f'[embedder]\nprovider = "openai"\nmodel = "tiny"\nbase_url = "{provider.url}"\n'
-    config.write_text(config.read_text() + embedder)
+    config.write_text(embedder)
     command = ["ingest", str(books), "--config", str(config)]
 
     def waiting(request: dict[str, Any]) -> Reply:
@@ -182,6 +182,7 @@ def test_an_interrupted_run_says_so_keeps_what_it_wrote_and_is_completed_by_the_
         return provider.embedding(request)
 
     provider.script = [waiting]
+    desk.run(*SHORT, "--config", config)
     assert desk.interrupt(*command, at="added")[-1] == INTERRUPTED
     interrupted.set()
     written = desk.paths()
@@ -194,11 +195,9 @@ def test_an_interrupted_run_says_so_keeps_what_it_wrote_and_is_completed_by_the_
     assert len(desk.paths()) == FILES
 
 
-def test_on_a_terminal_the_bar_gives_way_to_one_line(
-    desk: Desk, books: Path, tmp_path: Path, screen: Screen
-) -> None:
-    options = ["--config", tmp_path / "desk.toml", "--data", desk.data]
-    code, output = screen("ingest", books, *options, interrupt_at=b"256 chunks")
+def test_on_a_terminal_the_bar_gives_way_to_one_line(desk: Desk, books: Path, screen: Screen) -> None:
+    desk.run(*SHORT)
+    code, output = screen("ingest", books, "--data", desk.data, interrupt_at=b"256 chunks")
     assert code == 130
     assert output.endswith(f"\r\n{INTERRUPTED}\r\n")
     assert "Traceback" not in output

@@ -65,9 +65,6 @@ EVERY_SETTING = {
     "reranker.sha256": ("0" * 64, "0" * 64),
     "reranker.api_key_env": ("MY_KEY", "MY_KEY"),
     "reranker.timeout_seconds": ("1.5", 1.5),
-    "chunking.strategy": ("sentence", "sentence"),
-    "chunking.max_tokens": ("99", 99),
-    "chunking.overlap": ("8", 8),
     "ingest.include": ("*.md, *.txt", ("*.md", "*.txt")),
     "ingest.exclude": ("[]", ()),
     "ingest.hidden": ("true", True),
@@ -398,6 +395,10 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
             "line 3: there is no setting search.of_tenants.acorn.stages.threshold any more: dedupe ",
         ),
         (
+            "[chunking]\nmax_tokens = 99\n",
+            "line 1: there is no setting chunking any more: collection set --chunking ",
+        ),
+        (
             "[embedder]\nroute = 'a'\n",
             "line 2: there is no setting embedder.route. [embedder] has provider, ",
         ),
@@ -615,6 +616,11 @@ def test_all_mistakes_are_reported_at_once(write: Write) -> None:
             "REFDESK_SERVER_IDLE_MINUTES",
             "3",
             "REFDESK_SERVER_IDLE_MINUTES: there is no setting server.idle_minutes any more: a shared desk ",
+        ),
+        (
+            "REFDESK_CHUNKING_MAX_TOKENS",
+            "99",
+            "REFDESK_CHUNKING_MAX_TOKENS: there is no setting chunking any more: collection set --chunking ",
         ),
         ("REFDESK_SEARCH_LIMIT", "three", "REFDESK_SEARCH_LIMIT must be a whole number, not 'three'."),
         ("REFDESK_SEARCH_LIMIT", "101", "REFDESK_SEARCH_LIMIT must be at most 100, not '101'."),

@@ -101,7 +101,7 @@ async def test_a_run_says_what_it_was_made_with(
     async with fresh(some) as prepared:
         (run,) = await ran(some, prepared, watching)
     assert run.summary.left_out == 3
-    assert set(run.summary.settings) == {"embedder", "embedders", "chunking", "search"}
+    assert set(run.summary.settings) == {"embedder", "embedders", "search"}
     assert set(run.summary.versions) == {"refdesk", "lancedb", "onnxruntime"}
 
 

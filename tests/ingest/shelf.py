@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from rag.access.rule import in_words
 from rag.config.settings import IngestSettings
-from rag.corpus import Chunking
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.requested_access import Rights
 from rag.store.write.change_collection import open_writer
@@ -77,7 +76,7 @@ class Shelf:
         embedder = self.desk.BagOfWords()
         collection = await ensure_collection(self.data, "default", "documents", embedder.identity)
         files = IngestSettings.model_validate({"archives": True} | settings)
-        instructions = Instructions(files, Chunking(), rights or Rights("tenant"), moderator=moderator)
+        instructions = Instructions(files, rights or Rights("tenant"), moderator=moderator)
         async with open_writer(self.data, collection) as writer:
             report = await ingest(writer, embedder, [self.folder], instructions, self.desk.Progress())
             sources = await writer.known_sources()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rag.config.settings import IngestSettings
-from rag.corpus import Calibration, Chunking, Collection, EmbedderIdentity, Vectors, Visibility
+from rag.corpus import Calibration, Collection, EmbedderIdentity, Vectors, Visibility
 from rag.errors import ProviderError
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import Outcome, Progress, Report
@@ -399,6 +399,6 @@ async def test_a_rehearsal_keeps_nothing(tmp_path: Path) -> None:
     before = await collection_in(data)
     write(docs, range(2))
     async with open_rehearsal(data, replace(before, calibration=None)) as writer:
-        instructions = Instructions(IngestSettings(), Chunking(), Rights("tenant"))
+        instructions = Instructions(IngestSettings(), Rights("tenant"))
         await ingest(writer, local, [docs], instructions, Progress())
     assert await collection_in(data) == before

@@ -56,7 +56,7 @@ class Notes:
         """Write these notes, and ingest all."""
         self.write(texts or {})
         collection = await ensure_collection(self.data, "default", "documents", self.embedder.identity)
-        instructions = Instructions(IngestSettings(archives=archives), Chunking(), Rights("tenant"))
+        instructions = Instructions(IngestSettings(archives=archives), Rights("tenant"))
         async with open_writer(self.data, collection) as writer:
             await ingest(writer, self.embedder, [self.folder], instructions, Progress())
 
@@ -222,7 +222,7 @@ async def test_a_rebuild_writes_the_words_of_names_and_keeps_aliases_in_what_is_
     notes.embedder.texts.clear()
     async with open_writer(notes.data, await notes.collection()) as writer:
         coming = Build(2, notes.embedder.identity, "default", chunking)
-        await rebuild(writer, coming, notes.embedder, Chunking())
+        await rebuild(writer, coming, notes.embedder)
     assert await notes.named("infra") == ["Kubernetes.md"]
     assert any("Kubernetes (k8s, Steuermann)" in text for text in notes.embedder.texts)
 
@@ -238,11 +238,11 @@ async def test_a_rebuild_that_goes_on_has_the_names_of_files_that_were_renamed_m
     await notes.ingest({"it/orca.md": "# Portal\n\nA door.\n"})
     coming = Build(2, notes.embedder.identity, "default")
     async with open_writer(notes.data, await notes.collection()) as writer:
-        await rebuild(writer, coming, notes.embedder, Chunking(), approved=_not_yet)
+        await rebuild(writer, coming, notes.embedder, approved=_not_yet)
     (notes.folder / "it/orca.md").rename(notes.folder / "it/beluga.md")
     await notes.ingest()
     async with open_writer(notes.data, await notes.collection()) as writer:
-        assert (await rebuild(writer, coming, notes.embedder, Chunking())).switched
+        assert (await rebuild(writer, coming, notes.embedder)).switched
     assert (await notes.named("orca"), await notes.named("beluga")) == ([], ["it/beluga.md"])
 
 

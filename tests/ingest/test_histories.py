@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 import rag.ingest.ingest_run
 from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
-from rag.corpus import Access, Chunking, Collection, Principal
+from rag.corpus import Access, Collection, Principal
 from rag.errors import NotFoundError
 from rag.ingest import known_sources, prepare
 from rag.ingest.ingest_run import Instructions, ingest
@@ -414,9 +414,7 @@ class History:
     ) -> None:
         before = self._viewers()
         paths = [self.root / path for path in run.paths]
-        instructions = Instructions(
-            IngestSettings(), Chunking(), self._rights(run), removes=bool(step.first % 2)
-        )
+        instructions = Instructions(IngestSettings(), self._rights(run), removes=bool(step.first % 2))
         report: Report | None = None
         async with open_writer(self.data, self.collection) as writer:
             if happens:

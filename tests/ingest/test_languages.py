@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from rag.config.settings import IngestSettings, SearchSettings
-from rag.corpus import Chunking, Collection, Document, Language, Principal
+from rag.corpus import Collection, Document, Language, Principal
 from rag.ingest.document_languages import language_of, with_language
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.parse.parsers import parse
@@ -245,7 +245,7 @@ async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only
     hidden = shelf.files.parent / "hidden.md"
     hidden.write_text(TEXTS["de"] * 3, encoding="utf-8")
     embedder, collection = BagOfWords(), await shelf.collection()
-    instructions = Instructions(IngestSettings(), Chunking(), Rights("restricted"))
+    instructions = Instructions(IngestSettings(), Rights("restricted"))
     async with open_writer(shelf.data, collection) as writer:
         await ingest(writer, embedder, [hidden], instructions, Progress())
     assert (await shelf.collection()).languages == ("English", "German")

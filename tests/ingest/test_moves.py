@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from rag.config.settings import AccessRule, IngestSettings
-from rag.corpus import Access, Chunking
+from rag.corpus import Access
 from rag.ingest import known_sources
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.report import AS_NEW, Outcome, Report
@@ -74,7 +74,7 @@ class Archive:
         files = IngestSettings.model_validate(settings)
         async with open_writer(self.data, in_collection) as writer:
             paths = [self.folder / name for name in names] or [self.folder]
-            instructions = Instructions(files, Chunking(), rights, removes)
+            instructions = Instructions(files, rights, removes)
             return await ingest(writer, self.embedder, paths, instructions, self.small.Progress())
 
     async def table(self, name: str = "documents") -> CollectionReader:

@@ -97,7 +97,7 @@ async def rebuilt(data: Path, embedder: Embedder, *chunking: Chunking, undo: boo
             coming = collection.former
         elif collection.coming and replace(coming, number=collection.coming.number) == collection.coming:
             coming = collection.coming
-        return await rebuild(writer, coming, embedder, Chunking())
+        return await rebuild(writer, coming, embedder)
 
 
 async def texts(table: CollectionReader) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from anyio import to_thread
 
 from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
-from rag.corpus import Access, AccessRecord, Chunking, Principal
+from rag.corpus import Access, AccessRecord, Principal
 from rag.errors import NotFoundError, StoreError
 from rag.ingest.access_decision import Floor, Situation
 from rag.ingest.ingest_run import Instructions, ingest
@@ -93,9 +93,7 @@ class Office:
     ) -> Report:
         embedder = self.small.BagOfWords()
         collection = await ensure_collection(self.data, "default", "documents", embedder.identity)
-        instructions = Instructions(
-            IngestSettings(), Chunking(), Rights(collection.visibility, requested, **more)
-        )
+        instructions = Instructions(IngestSettings(), Rights(collection.visibility, requested, **more))
         async with open_writer(self.data, collection) as writer:
             watcher = self.small.Progress()
             if meanwhile:
