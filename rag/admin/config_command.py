@@ -445,8 +445,6 @@ async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
         return [("keys", str(error))]
     of_settings: list[tuple[str, BoundTo]] = [(f"tool {tool.name}", tool) for tool in settings.server.tools]
     of_settings += [(f"scope {name}", scope) for name, scope in settings.oauth.scopes.items()]
-    if usual := tuple(name for name in settings.search.collections if name not in settings.retrievers):
-        of_settings.append(("search.collections", BoundTo(collections=usual)))
     problems = [(part, _collections_problem(bound, collections)) for part, bound in of_settings]
     problems += _search_problems(settings, collections)
     for key in keys:

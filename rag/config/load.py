@@ -59,6 +59,7 @@ REMOVED = {
     "reranker.max_tokens": "the window is the model's own, and 512 tokens at most",
     "reranker.path": "model takes the folder",
     "reranker.revision": "model pull --revision chooses it",
+    "search.collections": "the collections of a tool in [[server.tools]] are all that it searches",
     "search.stages.threshold": "dedupe drops passages that share half of their five-word sequences",
     "search.stages.timeout_seconds": "chat.timeout_seconds and reranker.timeout_seconds are for all stages",
     "search.stages.weight": "half of a score ages by recency",

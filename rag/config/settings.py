@@ -227,7 +227,6 @@ class ModerationSettings(Section):
 class SearchSettings(Section):
     """How a search runs unless the request or its profile overrides it."""
 
-    collections: tuple[Name, ...] = ()
     mode: Mode = "hybrid"
     limit: Limit = 8
     candidates: Candidates = 50

@@ -108,7 +108,7 @@ async def query_meanings(
     by_name = grouped((collection.embedder_name, collection) for collection in _collections(state))
     calls = [partial(_embed, name, theirs, texts, state) for name, theirs in by_name.items()]
     embedded = dict(zip(by_name, await concurrently(calls), strict=True))
-    if state.plan.mode == "dense" and state.plan.names_collections:  # then each must be searched, or none
+    if state.plan.mode == "dense" and state.plan.collections:  # then each must be searched, or none
         for collection in _collections(state):
             check_embedder(collection, embedded[collection.embedder_name].identity)
     usable = {
@@ -141,7 +141,7 @@ def _note_failures(failures: Iterable[ProviderError], plan: SearchPlan, *, other
 
     Other models may still answer, but a search that names its collections must not drop one silently.
     """
-    may_leave_out = others_answer and plan.mode == "dense" and not plan.names_collections
+    may_leave_out = others_answer and plan.mode == "dense" and not plan.collections
     for failure in failures:
         if _is_needed(plan) and not may_leave_out:
             raise ProviderError(str(failure), for_caller=_advice(failure, plan)) from failure
@@ -193,7 +193,7 @@ def _check_vector(
     Raises:
         InvalidRequestError: it doesn't.
     """
-    if not comparable or (incomparable and plan.names_collections):
+    if not comparable or (incomparable and plan.collections):
         lengths = ", ".join(
             f"{name}: {'none' if embedder == NO_VECTORS else embedder.dimension}"
             for name, embedder in ((collection.name, collection.embedder) for collection in incomparable)
@@ -357,7 +357,7 @@ def _why_not_by_meaning(collection: Collection, output: EmbeddedQueries) -> str:
 def _check_words(state: SearchState) -> None:
     """Check that mode sparse can search every collection that the request names."""
     wordless = [view.table.collection.name for view in state.views if not view.table.by_words]
-    if wordless and state.plan.mode == "sparse" and state.plan.names_collections:
+    if wordless and state.plan.mode == "sparse" and state.plan.collections:
         note = NOT_BY_WORDS["sparse"].format(joined_names(wordless))
         raise NotReadyError(f"{note} Only the owner of an attached table can make an index.", for_caller=note)
 

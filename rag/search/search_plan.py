@@ -109,7 +109,6 @@ class SearchPlan:
     hit_stages: tuple[HitStage, ...]
     degrade: bool
     overrides: tuple[Overridable, ...]
-    names_collections: bool
     distance: Distance | None = None
     request_vector: RequestVector | None = None
     needle: Needle | None = None
@@ -209,8 +208,7 @@ def _check_values(request: SearchRequest, max_limit: int) -> None:
 def make_plan(request: SearchRequest, settings: SearchSettings, principal: Principal) -> SearchPlan:
     """The checked request, completed from its tenant's settings, then its profile, then `settings`.
 
-    The principal's bindings fix the profile and cap the limit. Collections that they name replace those of
-    `settings`.
+    The principal's bindings fix the profile and cap the limit.
 
     Raises:
         InvalidRequestError: a value is out of range, or fixed by the operator. The message says what is
@@ -233,7 +231,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         limit=limit,
         candidates=max(settings.candidates, limit),  # fewer could never fill the limit
         statistics=settings.statistics,
-        collections=settings.collections if request.collections is None else request.collections,
+        collections=request.collections or (),
         exclude_collections=request.exclude_collections,
         sources=request.sources,
         exclude_sources=request.exclude_sources,
@@ -245,7 +243,6 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         hit_stages=_hit_stages(settings, mode, without_display=request.detail is not None),
         degrade=settings.degrade,
         overrides=settings.overrides,
-        names_collections=request.collections is not None,
         distance=request.distance,
         needle=_needle(request, settings, mode, is_bound=bool(bound.profiles)),
         contains=_contains((*settings.must_contain, *request.must_contain)),
@@ -262,8 +259,6 @@ def _requested_settings(
     request: SearchRequest, settings: SearchSettings, bound: Bounds, tenant: str
 ) -> tuple[SearchSettings, Mode, int]:
     """The settings of the request's profile with its overrides; its mode and its limit."""
-    if bound.collections is not None:  # the operator's usual collections may all lie outside of the binding
-        settings = settings.model_copy(update={"collections": ()})
     configured = settings
     settings = _profile_settings(configured, _profile(request, configured, bound), tenant)
     settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
@@ -433,7 +428,7 @@ def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) ->
         return _bound_profile(request, settings, bound.profiles)
     if request.profile is not None:
         return request.profile
-    names = request.collections or settings.collections or bound.collections or ()
+    names = request.collections or bound.collections or ()
     theirs = {settings.of_collections.get(name, DEFAULT_PROFILE) for name in names}
     # A search has one profile. That of one of several collections was not meant for the others.
     return theirs.pop() if len(theirs) == 1 else DEFAULT_PROFILE

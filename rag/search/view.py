@@ -444,10 +444,6 @@ TABLE_FAILING = (
 )
 UNREADABLE = "The request names a collection that you can't read. Readable collections: {}."
 NOT_READABLE = "Not searched, because you can't read them: {}. Readable collections: {}."
-NO_USUAL = (
-    "You can't read any of the collections that a search covers if it names none. Name others. Readable "
-    "collections: {}."
-)
 NAMED = 5  # unreadable collections in a note; the request may name any number
 COLLECTIONS_NAMED = 20  # others: a model chooses among them
 
@@ -473,23 +469,18 @@ def chosen_views(
 ) -> list[View]:
     """The views of the collections to search: those that the plan names, or all, except the excluded ones.
 
-    Unreadable default collections of the operator are skipped. Tags are searched only if the plan or the
-    principal's bindings name them.
+    Tags are searched only if the plan or the principal's bindings name them.
 
     Raises:
-        NotFoundError: a named or excluded collection is unreadable (a misspelt name would exclude nothing),
-            or all of the operator's defaults are. The error doesn't reveal whether it exists.
-        StoreError: a named collection is failing, or all of the operator's readable defaults are.
+        NotFoundError: a named or excluded collection is unreadable (a misspelt name would exclude nothing).
+            The error doesn't reveal whether it exists.
+        StoreError: a named collection is failing.
     """
     names = plan.collections
-    if not plan.names_collections:
-        # If none is readable they stay, so that the check below raises.
-        names = tuple(name for name in names if name in views) or names
     if not {*names}.isdisjoint(failing):
         raise StoreError(TABLE_FAILING, for_caller=TABLE_FAILING)
     if not views.keys() >= {*names, *plan.exclude_collections}:
-        is_usual = not plan.names_collections and views.keys() >= {*plan.exclude_collections}
-        raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(joined_names(views)))
+        raise NotFoundError(UNREADABLE.format(joined_names(views)))
     bound_names = (principal.bindings and bounds(principal.bindings).collections) or ()
     usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in bound_names)
     chosen = dict.fromkeys(names or sorted(usual))

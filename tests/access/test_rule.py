@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 def test_names_of_lower_case_letters_digits_and_single_marks_are_valid(name: str) -> None:
     assert valid_name(name) == name
     assert PrincipalSettings(tenant=name).tenant == name
-    assert SearchSettings(collections=(name,)).collections == (name,)
+    assert SearchSettings(of_collections={name: name}).of_collections == {name: name}
 
 
 NAMES = "{} names a {}; give the name of a {}."
@@ -86,7 +86,7 @@ def test_other_names_are_refused_everywhere_and_the_message_says_what_is_valid(n
     with pytest.raises(ValidationError):
         PrincipalSettings(tenant=name)
     with pytest.raises(ValidationError):
-        SearchSettings(collections=(name,))
+        SearchSettings(of_collections={name: "default"})
 
 
 @given(st.text())

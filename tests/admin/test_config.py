@@ -380,8 +380,6 @@ def test_the_findings_come_as_json_too(scripts: Scripts, tmp_path: Path) -> None
 def test_a_binding_that_leaves_nothing_is_wrong(check: Check) -> None:
     code, findings = check(
         """
-        [search]
-        collections = ["documents", "hanbdook"]
         [[server.tools]]
         collections = ["documents"]
         [[server.tools]]
@@ -394,7 +392,6 @@ def test_a_binding_that_leaves_nothing_is_wrong(check: Check) -> None:
         """
     )
     assert code
-    assert findings["search.collections"] == NO_COLLECTION.format("hanbdook")
     assert findings["tool search_b"] == NO_COLLECTION.format("handbook")
     assert (
         findings["scope final"]

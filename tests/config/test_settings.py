@@ -77,7 +77,6 @@ EVERY_SETTING = {
     "ingest.ocr": ("auto", "auto"),
     "access.of_documents": ("true", True),
     "access.letter_case": ("never", "never"),
-    "search.collections": ("handbook,tickets", ("handbook", "tickets")),
     "search.mode": ("dense", "dense"),
     "search.limit": ("3", 3),
     "search.detail": ("section", "section"),
@@ -432,10 +431,10 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
         ),
         ("[search]\ntimeout_seconds = nan\n", "line 2: search.timeout_seconds must be at most 600, not nan."),
         ("[search]\ntimeout_seconds = inf\n", "line 2: search.timeout_seconds must be at most 600, not inf."),
-        ("[search]\ncollections = 'a'\n", "line 2: search.collections must be a list, not 'a'."),
+        ("[server]\nprofiles = 'a'\n", "line 2: server.profiles must be a list, not 'a'."),
         (
-            "[search]\ncollections = ['ok', 'Not']\n",
-            f"line 2: search.collections: {refusal(valid_name, 'Not')}",
+            "[server]\nprofiles = ['ok', 'Not']\n",
+            f"line 2: server.profiles: {refusal(valid_name, 'Not')}",
         ),
         (
             "[[search.stages]]\nstage = 'dedupe'\n[[search.stages]]\nstage = 'diversify'\nlambda = 2\n",
@@ -630,7 +629,7 @@ def test_all_mistakes_are_reported_at_once(write: Write) -> None:
             "REFDESK_SEARCH_MODE must be 'dense', 'sparse', 'hybrid' or 'exact', not 'fuzzy'.",
         ),
         ("REFDESK_INGEST_HIDDEN", "2", "REFDESK_INGEST_HIDDEN must be true or false, not '2'."),
-        ("REFDESK_SEARCH_COLLECTIONS", "a,B", f"REFDESK_SEARCH_COLLECTIONS: {refusal(valid_name, 'B')}"),
+        ("REFDESK_SERVER_PROFILES", "a,B", f"REFDESK_SERVER_PROFILES: {refusal(valid_name, 'B')}"),
         ("REFDESK_EMBEDDER_DIMENSIONS", "0", "REFDESK_EMBEDDER_DIMENSIONS must be at least 1, not '0'."),
         ("REFDESK_ACCESS_RULES", "hr/*", "REFDESK_ACCESS_RULES must be written as JSON"),
         ("REFDESK_OAUTH_TENANTS", "[]", "REFDESK_OAUTH_TENANTS must be written as JSON"),
@@ -672,7 +671,7 @@ def test_an_empty_variable_lifts_no_protection(write: Write, raw: str) -> None:
     lists = [
         "http.authentication",
         "principal.groups",
-        "search.collections",
+        "server.profiles",
         "ingest.exclude",
         "ingest.include",
     ]

@@ -85,27 +85,23 @@ def test_stages_are_those_that_make_queries_and_those_that_take_hits_each_in_the
 
 
 @pytest.mark.parametrize(
-    ("named", "usual", "candidates"),
+    ("named", "candidates"),
     [
-        (None, (), 50),
-        (("tickets",), (), 60),
-        (("tickets", "faults"), (), 60),
-        (("tickets", "tickets"), (), 60),
-        (("tickets", "letters"), (), 50),
-        (("tickets", "papers"), (), 50),
-        (("tickets", "another"), (), 50),
-        (("papers",), (), 70),
-        (("unknown",), (), 50),
-        (None, ("tickets", "faults"), 60),
-        (None, ("tickets", "papers"), 50),
-        (("papers",), ("tickets",), 70),
+        (None, 50),
+        (("tickets",), 60),
+        (("tickets", "faults"), 60),
+        (("tickets", "tickets"), 60),
+        (("tickets", "letters"), 50),
+        (("tickets", "papers"), 50),
+        (("tickets", "another"), 50),
+        (("papers",), 70),
+        (("unknown",), 50),
     ],
 )
 def test_a_collection_s_profile_counts_if_all_that_are_searched_by_name_share_it(
-    named: tuple[str, ...] | None, usual: tuple[str, ...], candidates: int
+    named: tuple[str, ...] | None, candidates: int
 ) -> None:
     settings: dict[str, Any] = {
-        "collections": usual,
         "profiles": {"short": {"candidates": 60}, "long": {"candidates": 70}},
         "of_collections": {"tickets": "short", "faults": "short", "papers": "long", "letters": "default"},
     }
@@ -211,10 +207,9 @@ def test_a_binding_lowers_even_a_limit_that_is_fixed() -> None:
         _plan({"limit": 3}, bindings=bound, limit=5)
 
 
-def test_bound_collections_replace_the_usual_ones_and_choose_the_profile() -> None:
-    settings: dict[str, Any] = LAYERS | {"collections": ["notes"], "of_collections": {"handbook": "wide"}}
+def test_bound_collections_choose_the_profile() -> None:
+    settings: dict[str, Any] = LAYERS | {"of_collections": {"handbook": "wide"}}
     bound = (Binding(collections=("handbook",)),)
-    assert (_plan(bindings=bound, **settings).collections, _plan(**settings).collections) == ((), ("notes",))
     assert (_plan(bindings=bound, **settings).mode, _plan(**settings).mode) == ("sparse", "dense")
 
 

@@ -184,10 +184,10 @@ async def test_limit_is_how_many_hits_there_are(shelf: Shelf) -> None:
 async def test_the_settings_say_what_a_request_leaves_open(shelf: Shelf) -> None:
     await shelf.put("a", *(f"pendulum {n}" for n in range(5)))
     await shelf.put("b", "pendulum", collection="more")
-    desk = shelf.desk(limit=3, mode="sparse", collections=["more"])
-    answer = await desk.search(ME, SearchRequest("pendulum clock"))
+    desk = shelf.desk(limit=3, mode="sparse")
+    answer = await desk.search(ME, SearchRequest("pendulum clock", collections=("more",)))
     assert [(hit.source.collection, hit.score) for hit in answer.hits] == [("more", 1.0)]
-    assert len((await desk.search(ME, SearchRequest("pendulum", collections=("documents",)))).hits) == 3
+    assert len((await desk.search(ME, SearchRequest("pendulum"))).hits) == 3
 
 
 async def test_a_profile_stands_between_the_request_and_the_settings(shelf: Shelf) -> None:
@@ -361,29 +361,6 @@ async def test_collections_that_can_not_be_read_are_named_with_those_that_can(sh
     await shelf.put("b", "pendulum", collection="more")
     with pytest.raises(NotFoundError, match=r"can't read. Readable collections: documents, more"):
         await shelf.search("x", collections=("papers", "it's"))
-
-
-@pytest.mark.slow
-async def test_of_the_collections_that_the_operator_names_those_that_can_be_read_are_searched(
-    shelf: Shelf,
-) -> None:
-    """The others are not named: the asker may not know of them."""
-    await shelf.put("a", "pendulum", collection="notes")
-    await shelf.put("b", "pendulum", collection="more")
-    hidden = Access("restricted", frozenset({"user:ann"}))
-    await shelf.put("c", "pendulum", collection="secret", access=hidden)
-    for name in ("secret", "missing"):
-        answer = await shelf.desk(collections=["notes", name]).search(ME, "pendulum")
-        assert (titles(answer), answer.notes) == (["a"], ())
-        with pytest.raises(NotFoundError, match=r"if it names none\. .* more, notes"):
-            await shelf.desk(collections=[name]).search(ME, "pendulum")
-        named = await shelf.desk(collections=[name]).search(ME, "pendulum", collections=["more"])
-        assert titles(named) == ["b"]
-        with pytest.raises(NotFoundError, match="The request names a collection"):
-            await shelf.desk(collections=["notes", name]).search(ME, "pendulum", exclude_collections=[name])
-    ann = Principal("default", "ann")
-    answer = await shelf.desk(collections=["notes", "secret"]).search(ann, "pendulum")
-    assert title_set(answer) == {"a", "c"}
 
 
 @pytest.mark.slow
