@@ -124,6 +124,7 @@ class FairQueue:
 
 
 SETTLING_SECONDS = 0.1  # between reading a request and its slot, and between its slot and writing the reply
+QUEUE_SECONDS = 1.0  # for a free slot: as long as a client waits that is refused and told to retry
 WAITING_PER_SLOT = 8  # requests that a user may have waiting, per slot: clients come in bursts
 USERS_SHARE = 4  # a user may send a quarter of the tenant's requests per minute, so that others get through
 MAX_REMEMBERED = 1024  # tenants, and users of each; beyond this, idle ones are forgotten
@@ -151,7 +152,6 @@ class Admission:
     """
 
     def __init__(self, limits: LimitSettings, *, wait_forever: bool = False) -> None:
-        self._limits = limits
         self._slots_per_tenant = limits.concurrent_per_tenant or cores() + 1
         # One slot stays free for the tenant's other users, however many requests one of them makes.
         self._slots_per_user = max(1, self._slots_per_tenant - 1)
@@ -204,7 +204,7 @@ class Admission:
         """Hold a slot for one request until the block ends.
 
         Raises:
-            BusyError: no slot became free within `queue_seconds`; or as `check` does.
+            BusyError: no slot became free within `QUEUE_SECONDS`; or as `check` does.
         """
         self.check(principal)
         tenant, user = self._tenant(principal.tenant), principal.user or ""
@@ -212,7 +212,7 @@ class Admission:
         tenant.rate.take()
         self._rate_of(tenant, user).take()
         # One deadline for both queues: otherwise a request could wait twice as long as configured.
-        deadline = math.inf if self._wait_forever else anyio.current_time() + self._limits.queue_seconds
+        deadline = math.inf if self._wait_forever else anyio.current_time() + QUEUE_SECONDS
         self._in_flight += 1
         try:
             # The tenant's slot comes first: a request that waits for it must not hold a slot of the process.

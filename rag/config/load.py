@@ -54,6 +54,7 @@ TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 REMOVED = {
     "chunking": "collection set --chunking says it for a collection",
     "embedder.path": "model takes the folder",
+    "limits.queue_seconds": "a request waits a second for its turn",
     "limits.requests_per_minute_per_user": "a user may send a quarter of limits.requests_per_minute",
     "moderation.timeout_seconds": "a moderator has 30 seconds",
     "reranker.max_tokens": "the window is the model's own, and 512 tokens at most",

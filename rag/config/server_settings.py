@@ -233,7 +233,6 @@ class LimitSettings(Section):
 
     concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
     concurrent_per_tenant: Annotated[int, Field(ge=0, le=1024)] = 0
-    queue_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1200
     connections_per_address: Annotated[int, Field(ge=1, le=1000)] = 100
     failures_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 60

@@ -116,7 +116,6 @@ EVERY_SETTING = {
     "oauth.page_client": ("refdesk-pages", "refdesk-pages"),
     "limits.concurrent": ("5", 5),
     "limits.concurrent_per_tenant": ("2", 2),
-    "limits.queue_seconds": ("0", 0.0),
     "limits.requests_per_minute": ("60", 60),
     "limits.connections_per_address": ("10", 10),
     "limits.failures_per_minute": ("5", 5),

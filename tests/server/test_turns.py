@@ -137,8 +137,11 @@ async def test_a_user_s_limit_outlasts_the_forgetting_of_tenants(monkeypatch: py
         limited.check(ann)
 
 
-async def test_a_colleague_is_served_while_a_user_has_all_slots_that_one_can_have() -> None:
-    admission = Admission(LimitSettings(concurrent_per_tenant=3, queue_seconds=0))
+async def test_a_colleague_is_served_while_a_user_has_all_slots_that_one_can_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("server.admission.QUEUE_SECONDS", 0)
+    admission = Admission(LimitSettings(concurrent_per_tenant=3))
     ann = Principal("acorn", "ann")
     async with admission.slot(ann), admission.slot(ann):
         with pytest.raises(BusyError, match="busy"):
