@@ -1,4 +1,4 @@
-"""JSON with text for people: Jupyter notebooks, and exports of chats and notes.
+"""JSON with text for people: Jupyter notebooks, transcripts of speech, and exports of chats and notes.
 
 Notebooks are read as text and code in order, with the outputs that are text.
 """
@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 from rag.corpus import Document
@@ -16,6 +17,7 @@ from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page, markdown
 from rag.ingest.parse.chat_exports import chat_document, dicts, mapping, moment_of, string
 from rag.ingest.parse.document_parts import clean, facts
+from rag.ingest.parse.text_and_settings import parse_subtitles
 from rag.ingest.parse.xml_document import composed_entries
 from rag.text.plain_text import one_line
 
@@ -112,14 +114,43 @@ def _source_text(value: object) -> str:
 
 
 def export_document(value: object, name: str, folder: str) -> Document | None:
-    """The document of a chat export or a note; None for other JSON values.
+    """The document of a transcript, a chat export or a note; None for other JSON values.
 
     `folder` is the one that the file is in.
 
     Raises:
         EmptyFileError: it is a note that is in the trash.
     """
+    if captions := "\n\n".join(_captions(mapping(value))):
+        return replace(parse_subtitles(f"WEBVTT\n\n{captions}", name), mime_type="application/json")
     return chat_document(value, name, folder) or _note_document(value, name)
+
+
+def _captions(transcript: Mapping[str, object]) -> Iterator[str]:
+    """The captions of a transcript, as Whisper, Deepgram and AWS Transcribe write it; none of other JSON."""
+    results = mapping(transcript.get("results"))
+    segments = transcript.get("segments") or results.get("utterances") or results.get("audio_segments")
+    spoken = [
+        (segment, start, text)
+        for segment in dicts(segments)
+        if (start := _seconds(segment)) is not None
+        and isinstance(text := segment.get("text", segment.get("transcript")), str)
+    ]
+    if len(spoken) == len(dicts(segments)):
+        for segment, start, text in spoken:
+            speaker = segment.get("speaker", segment.get("speaker_label"))
+            voice = "" if speaker is None else f"<v {escape(one_line(str(speaker)))}>"
+            time = f"{start // 3600:02}:{start // 60 % 60:02}:{start % 60:02}.000"
+            yield f"{time} --> {time}\n{voice}{escape(one_line(clean(text)))}"
+
+
+def _seconds(segment: Mapping[str, object]) -> int | None:
+    """The second at which a segment of a transcript begins."""
+    start = segment.get("start", segment.get("start_time"))
+    try:
+        return int(float(start)) if isinstance(start, int | float | str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _line(item: object, key: str) -> str:

@@ -715,3 +715,28 @@ def test_a_real_notebook_has_its_title_and_headings(judged: Path) -> None:
     document = parse((judged / "office/markitdown/test_notebook.ipynb").read_bytes(), "test_notebook.ipynb")
     assert document.title == "Test Notebook Title"
     assert [block.title for block in document.blocks if block.title] == ["Test Notebook", "Code Cell Below"]
+
+
+SEGMENTS = (
+    ("start", "text", "speaker", 0.0, 761.4),
+    ("start", "transcript", "speaker", 0, 761),
+    ("start_time", "transcript", "speaker_label", "0.0", "761.46"),
+)
+
+
+@pytest.mark.parametrize(("start", "text", "speaker", "first", "second"), SEGMENTS)
+def test_a_transcript_is_read_as_its_subtitles_are(
+    start: str, text: str, speaker: str, first: object, second: object
+) -> None:
+    spoken = [
+        {start: first, text: " Is it <safe>?", speaker: "Ann", "tokens": [440, 2275]},
+        {start: second, text: " No comment.", speaker: "Bob", "words": [{"word": "No", "score": 0.9}]},
+    ]
+    expected = "00:00:00\n\nAnn: Is it <safe>?\n\n00:12:41\n\nBob: No comment."
+    for keys in (["segments"], ["results", "utterances"], ["results", "audio_segments"]):
+        value: object = spoken
+        for key in reversed(keys):
+            value = {key: value}
+        assert exported(value).text == expected
+    without_times = [{text: "Is it safe?"}, {start: second, text: "No comment."}]
+    assert "00:12:41" not in exported({"segments": without_times}).text
