@@ -37,7 +37,8 @@ The packages. Each imports only from packages in lines below it (`pyproject.toml
 - `originals`: the files of sources. `home`: the data folder or bucket.
 - `corpus`: the stored values.
 - `uris`: ids and addresses, also of pages and cells.
-- `errors`, `text`, `runtime`: import nothing else of refdesk.
+- `runtime`: the machine, threads and the commands of this installation.
+- `errors`, `text`: import nothing else of refdesk.
 """
 
 from __future__ import annotations
