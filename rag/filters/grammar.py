@@ -338,11 +338,11 @@ def _scalars(name: str, type_: FieldType, operator: str, value: object) -> tuple
 
 
 def _scalar(name: str, type_: FieldType, value: object) -> Scalar:
-    checked = _CHECKS[type_](value)
-    if checked is None:
+    read, expected = _VALUES[type_]
+    if (checked := read(value)) is None:
         several = isinstance(value, list) and "$in" in OPERATORS[type_]
         hint = " For one of several values, use $in." if several else ""
-        raise InvalidRequestError(f"{name}: a value must be {_EXPECTED[type_]}.{hint}")
+        raise InvalidRequestError(f"{name}: a value must be {expected}.{hint}")
     return checked
 
 
@@ -382,22 +382,15 @@ def _datetime(value: object) -> datetime | None:
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")
-_CHECKS: dict[FieldType, Callable[[object], Scalar | None]] = {
-    "string": _string,
-    "integer": _integer,
-    "number": _number,
-    "boolean": _boolean,
-    "datetime": _datetime,
-    "string list": _string,
+_VALUES: dict[FieldType, tuple[Callable[[object], Scalar | None], str]] = {
+    "string": (_string, f"a string of at most {MAX_CHARS} characters"),
+    "integer": (_integer, "a whole number within ±2^53"),
+    "number": (_number, "a finite number"),
+    "boolean": (_boolean, "true or false"),
+    "datetime": (_datetime, "a date like 2024-05-01 or 2024-05-01T12:00:00Z"),
+    "string list": (_string, f"a string of at most {MAX_CHARS} characters"),
 }
-_EXPECTED: dict[FieldType, str] = {
-    "string": f"a string of at most {MAX_CHARS} characters",
-    "integer": "a whole number within ±2^53",
-    "number": "a finite number",
-    "boolean": "true or false",
-    "datetime": "a date like 2024-05-01 or 2024-05-01T12:00:00Z",
-    "string list": f"a string of at most {MAX_CHARS} characters",
-}
+"""How a value of each type is read, and what it must be."""
 
 
 def _quoted_value(name: str) -> str:
@@ -427,12 +420,7 @@ def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:  # noqa: PLR0
             return any(matches(part, values) for part in parts)
 
 
-_ORDER: dict[Operator, Callable[[Any, Any], bool]] = {
-    "$gt": gt,
-    "$gte": ge,
-    "$lt": lt,
-    "$lte": le,
-}
+_ORDER: dict[Operator, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
 _LIKE: dict[Operator, Callable[[Any, str], bool]] = {
     "$prefix": lambda value, text: value.startswith(text),
     "$suffix": lambda value, text: is_in(text, value, at_end=True),
