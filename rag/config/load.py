@@ -65,8 +65,8 @@ REMOVED = {
     "search.stages.timeout_seconds": "chat.timeout_seconds and reranker.timeout_seconds are for all stages",
     "search.stages.weight": "half of a score ages by recency",
     "server.idle_minutes": "a shared desk ends after 15 idle minutes",
-    "storage.options.account_name": "AZURE_STORAGE_ACCOUNT_NAME is read",
-    "storage.options.virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST is read",
+    "storage.options.account_name": "the variable AZURE_STORAGE_ACCOUNT_NAME says it",
+    "storage.options.virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST says it",
 }
 """Settings and tables of earlier versions, and what holds instead. The most similar name would mislead."""
 GONE = "there is no setting {} any more: {}. Remove it."

@@ -9,7 +9,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -115,8 +115,7 @@ async def prepare_existing(
         ConfigurationError: there are no documents, or a judgement names an unknown source.
     """
     if collection:
-        _check_no_collections(judged)
-        settings = _with_collections(settings, collections=(collection,))
+        judged = _asked_in(collection, judged)
     yield await _prepare(judged, _with_tenant(settings), {}, collection, frozenset())
 
 
@@ -140,9 +139,8 @@ async def prepare_fresh(
             f"{judged.name} has no documents. Leave out --fresh to search the existing collections."
         )
     with tempfile.TemporaryDirectory(prefix="refdesk-eval-") as scratch:
-        settings = _with_collections(_with_tenant(settings), collections=())
-        settings = settings.model_copy(update={"data": Path(scratch, "data"), "storage": StorageSettings()})
-        settings = settings.at(None)
+        elsewhere = {"data": Path(scratch, "data"), "storage": StorageSettings()}
+        settings = _with_tenant(settings).model_copy(update=elsewhere).at(None)
         files = Path(scratch, "documents")
         absent = await ingest_documents(
             judged.documents, files, settings, environment, language=language, progress=progress
@@ -153,23 +151,24 @@ async def prepare_fresh(
         yield await _prepare(judged, settings, names, None, absent)
 
 
-def _check_no_collections(judged: JudgedSet) -> None:
+def _asked_in(collection: str, judged: JudgedSet) -> JudgedSet:
+    """The questions, asked of one collection; none may name its own."""
     for question in judged.questions:
         if question.asking.collections:
             raise ConfigurationError(
                 f"Question {question.id} names its own collections. Leave out --collection."
             )
+    questions = (
+        replace(question, asking=replace(question.asking, collections=(collection,)))
+        for question in judged.questions
+    )
+    return replace(judged, questions=tuple(questions))
 
 
 def _with_tenant(settings: Settings) -> Settings:
     """The settings with the tenant filled in."""
     principal = settings.principal.model_copy(update={"tenant": tenant_of(settings)})
     return settings.model_copy(update={"principal": principal})
-
-
-def _with_collections(settings: Settings, *, collections: tuple[str, ...]) -> Settings:
-    search = settings.search.model_copy(update={"collections": collections})
-    return settings.model_copy(update={"search": search})
 
 
 async def _prepare(

@@ -50,8 +50,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fresh(tmp_path: Path, watching: Watching, scratch: Path) -> OnFresh:  # noqa: ARG001 temporary folders are made there
-    """A set's own documents in a temporary data folder, whatever collections are searched otherwise."""
-    settings = Settings.model_validate({"data": tmp_path / "data", "search": {"collections": ["elsewhere"]}})
+    """A set's own documents in a temporary data folder."""
+    settings = Settings(data=tmp_path / "data")
 
     def prepared(judged: JudgedSet) -> AbstractAsyncContextManager[PreparedSet]:
         return prepare_fresh(judged, settings, {}, language=None, progress=watching.ingesting)
@@ -310,6 +310,8 @@ async def test_questions_are_asked_of_the_collections_that_exist(
             (run,) = await ran(judged, prepared, watching)
         assert run.summary.metrics["hit_rate@5"] == 1
         assert not prepared.absent
+        (asked,) = prepared.questions
+        assert asked.question.asking.collections == (collection and (collection,))
 
 
 async def test_answers_that_are_stored_are_held_against_the_documents_for_who_asks(
