@@ -21,7 +21,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -266,6 +266,18 @@ def _containers(part: str) -> list[str]:
     return [outermost, *(f"{outermost}#{'/'.join(names[:end])}" for end in range(1, len(names)))]
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What the rows of a collection don't hold yet of its access records.
+
+    `removed` are the ids of sources whose removal is in force, and whose rows may still be stored; `stale`
+    the records whose labels the chunks lack, grouped by equal labels.
+    """
+
+    removed: Sequence[str] = ()
+    stale: Iterable[Sequence[AccessRecord]] = ()
+
+
 class CollectionAccess:
     """The access records of a collection's sources and folders. `around` encloses every change of rights."""
 
@@ -279,7 +291,7 @@ class CollectionAccess:
         self._looked: AccessTable | None = None
 
     async def look(self) -> None:
-        """Open the records. In a bucket, `removed` and `stale` are as of now, or of a later own change."""
+        """Open the records. In a bucket, `pending` is as of now, or of a later own change."""
         if isinstance(self._data, Bucket):
             async with read_table(self._data, self._collection.tenant) as table:
                 self._looked = table
@@ -408,17 +420,18 @@ class CollectionAccess:
             stored = (await table.of(ids)).values()
             await table.put([replace(record, present=False, copied=True) for record in stored])
 
-    async def removed(self) -> list[str]:
-        """The ids of the sources whose removal is in force, and whose rows may still be stored."""
+    async def states(self) -> pa.Table:
+        """Whether each record is `present` and `copied`, beside its `id`."""
         async with self._read() as table:
-            return [*await table.records(self._ours | {"present": False, "copied": False})]
+            return await table.columns(["id", "present", "copied"], self._ours)
 
-    async def stale(self) -> list[list[AccessRecord]]:
-        """The records whose labels the chunks don't hold yet, grouped by equal labels."""
+    async def pending(self) -> Pending:
+        """What the rows lack, in one look."""
         async with self._read() as table:
-            behind = await table.records(self._ours | {"present": True, "copied": False})
-        labels = ((json.dumps(table_rows.label_values(record.access)), record) for record in behind.values())
-        return list(grouped(labels).values())
+            behind = await table.records(self._ours | {"copied": False})
+        present = (record for record in behind.values() if record.present)
+        alike = grouped((json.dumps(table_rows.label_values(record.access)), record) for record in present)
+        return Pending([id_ for id_, record in behind.items() if not record.present], [*alike.values()])
 
     async def note_copied(self, copied: Sequence[AccessRecord]) -> None:
         """Mark records whose labels the chunks hold, except those that changed again meanwhile."""
@@ -430,14 +443,14 @@ class CollectionAccess:
                 [replace(record, copied=True) for record in copied if stored.get(record.id) == record]
             )
 
-    async def repair(self, sources: pa.Table) -> None:
+    async def repair(self, sources: pa.Table, states: pa.Table) -> bool:
         """Make the records agree with the stored sources, given by their columns `id` and `uri`.
 
-        A source whose record was lost gets a deny-all record (fail closed).
+        A source whose record was lost gets a deny-all record (fail closed). Returns whether the `states` of
+        the records disagreed.
         """
-        async with self._read() as table:
-            if agree(await table.columns(["id", "present"], self._ours), sources):
-                return
+        if agree(states, sources):
+            return False
         async with self._locked() as table:
             ours = await table.records(self._ours)
             uris = {row["id"]: row["uri"] for row in sources.to_pylist()}
@@ -455,6 +468,7 @@ class CollectionAccess:
             await table.put(
                 [*(record if record.present else replace(record, copied=True) for record in flipped), *lost]
             )
+        return True
 
     async def compact(self) -> None:
         """Merge the files that a run's changes left. In a bucket, changes do that when it is due."""

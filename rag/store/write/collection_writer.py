@@ -38,7 +38,7 @@ from rag.store.read.connection import engine_errors
 from rag.store.read.word_analysis import terms_of
 from rag.store.write import collection_tables, table_maintenance, table_rows
 from rag.store.write.access_claim import Claim, until_stored
-from rag.store.write.access_writer import Around, CollectionAccess, nothing_around
+from rag.store.write.access_writer import Around, CollectionAccess, Pending, nothing_around
 from rag.store.write.collection_tables import Values, note_swept
 from rag.store.write.desk_folder import SourceIds, forget_origins, is_full
 from rag.store.write.locks import Lease
@@ -388,16 +388,17 @@ class CollectionWriter:
 
         Returns the ids of the removed sources; see `mark_removed` and `change_collection.copy_labels`.
         """
-        removed = await self._finish_removals()
-        await self._copy_labels()
-        return removed
-
-    async def _finish_removals(self) -> list[str]:
-        """Delete the rows of sources with a tombstone. Returns their ids."""
         await self._access.look()
-        if removed := await self._access.removed():
-            await self.remove(removed)
-        return removed
+        pending = await self._finish_removals()
+        await self._copy_labels(pending.stale)
+        return [*pending.removed]
+
+    async def _finish_removals(self) -> Pending:
+        """Delete the rows of sources with a tombstone. Returns what the rows lacked before."""
+        pending = await self._access.pending()
+        if pending.removed:
+            await self.remove(pending.removed)
+        return pending
 
     @contextmanager
     def _steps(self) -> Iterator[None]:
@@ -437,11 +438,11 @@ class CollectionWriter:
         await self._access.look()
         await self._copy_labels()
 
-    async def _copy_labels(self) -> None:
-        """The same, with the records as this writer last read or changed them."""
+    async def _copy_labels(self, stale: Iterable[Sequence[AccessRecord]] | None = None) -> None:
+        """The same, of records that are known to be `stale`, or as this writer last read or changed them."""
         # The copies make searches fast and never decide: until a record is marked as copied, readers take its
         # labels from the record itself. So a crash in this loop changes no answer.
-        for records in await self._access.stale():
+        for records in (await self._access.pending()).stale if stale is None else stale:
             ids = [record.id for record in records]
             with engine_errors("copying access records"):
                 self._changed = True
@@ -456,14 +457,17 @@ class CollectionWriter:
         never stored. An interrupted change of access leaves stale labels. A power failure can leave sources
         that lack chunks: `known_sources` gives these no digest, so the next run stores them again.
         """
-        await self._finish_removals()
+        await self._access.look()
+        states = await self._access.states()
+        all_copied = pc.all(states["copied"], min_count=0).as_py()  # as after most runs: nothing is pending
+        pending = Pending() if all_copied else await self._finish_removals()
         with engine_errors("looking for leftovers"):
             if not self._swept:  # the search for leftovers reads all chunks
                 await self._remove_leftovers()
             sources = await rows_of(self._sources, ["id", "uri"])
-        await self._access.repair(sources)
+        repaired = await self._access.repair(sources, states)
         try:
-            await self._copy_labels()
+            await self._copy_labels(None if repaired else pending.stale)
         except StoreError as error:
             if not is_full(error):  # on a full disk labels may stay stale: that only slows searches down
                 raise
