@@ -157,6 +157,8 @@ _WINGDINGS = {
 }
 _FONTS = {"symbol": _SYMBOL, "wingdings": _WINGDINGS}
 _FONT = re.compile(r"(?:[A-Z]{6}\+)?(symbol|wingdings)(?:mt|ps)?(?:[-,_].*)?", re.IGNORECASE | re.DOTALL)
+_EITHER = {**_SYMBOL, **{code: text for code, text in _WINGDINGS.items() if code > 0x7F}}  # noqa: PLR2004 ASCII
+_STAND_IN = re.compile(r"(?:[A-Z]{6}\+)?OpenSymbol|CIDFont\+F\d+")  # LibreOffice; Windows prints so
 _PIECES = "⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪⎮⎞⎟⎠⎤⎥⎦⎫⎬⎭"  # the pieces of brackets over several lines
 _ADOBE = {
     **dict.fromkeys(range(0xF8E5, 0xF8FF), ""),
@@ -186,10 +188,12 @@ def is_symbol_font(font: str) -> bool:
 def shown_by(character: str, font: str) -> str:
     """What people see of a character of a PDF in a font: one that the font doesn't have is a code.
 
-    Pieces of brackets are nothing: each of them stands in another line.
+    Where a font stands in for Symbol and Wingdings, letters are those of Symbol, and other codes mostly signs
+    of Wingdings. Pieces of brackets are nothing: each of them stands in another line.
     """
     code = ord(character)
-    symbols = _FONTS[match[1].casefold()] if (match := _FONT.fullmatch(font)) else {}
+    symbols = _EITHER if code > PRIVATE and _STAND_IN.fullmatch(font) else {}
+    symbols = _FONTS[match[1].casefold()] if (match := _FONT.fullmatch(font)) else symbols
     if unicodedata.normalize("NFKC", character) not in symbols.values():
         character = symbols.get(code % PRIVATE if code > PRIVATE else code) or _ADOBE.get(code, character)
     return character.strip(_PIECES)

@@ -222,6 +222,11 @@ def test_a_reading_stands_behind_its_whole_word() -> None:
         ("Times", "\uf057", "\uf057"),
         ("CMEX10", "\uf8eb", ""),
         ("Symbol", "\uf8e8", "®"),
+        ("OpenSymbol", "\uf0a3", "≤"),
+        ("BAAAAA+OpenSymbol", "\uf06d", "μ"),
+        ("OpenSymbol", "\uf0fc", "✓"),
+        ("OpenSymbol", "ü", "ü"),
+        ("CIDFont+F8", "\uf0b0", "°"),
     ],
 )
 def test_private_characters_of_a_pdf_are_what_its_font_shows(font: str, character: str, shown: str) -> None:
