@@ -623,6 +623,40 @@ def test_rows_that_come_again_are_no_headers() -> None:
     assert text.count("| Sum | 12 | 0 |") == 18
 
 
+def test_a_header_of_two_rows_in_a_box_is_kept_once_and_does_not_cut_a_paragraph() -> None:
+    box = [(770, ("Acme Ltd", "Procedure", "P-08")), (752, ("Goods in", "from 1 March", "Page {} of 4"))]
+    pages = [
+        [
+            *(
+                At(x, y, text.format(page), 9)
+                for y, row in box
+                for x, text in zip((50, 200, 400), row, strict=True)
+            ),
+            *PROSE,
+        ]
+        for page in range(1, 5)
+    ]
+    text = parsed(*pages, drawn=ruled((45, 195, 395, 550), (782, 764, 746))).text
+    assert text.startswith("Acme Ltd Procedure P-08\nGoods in from 1 March\n\nbody 0")
+    assert (text.count("Acme Ltd"), text.count("from 1 March")) == (1, 1)
+
+
+def test_a_header_of_a_table_on_each_page_stays_also_below_another_row_that_comes_again() -> None:
+    """Rows that are further apart than lines are, and no page number that counts."""
+    pages = [
+        [
+            At(x, 780 - 20 * at, text)
+            for at, row in enumerate(
+                [("Item", "Price"), ("Sum", str(price)), ("Rest", "0"), (f"s{price}", "y")]
+            )
+            for x, text in zip((60, 210), row, strict=True)
+        ]
+        for price in (21, 35, 63)
+    ]
+    text = parsed(*[[*page, *column(50, "body", top=600)] for page in pages]).text
+    assert text.count("Item | Price") == 3
+
+
 def test_a_page_that_says_only_what_others_say_stays() -> None:
     assert parsed([At(50, 700, "Same")], [At(50, 700, "Same")], [At(50, 700, "Same")]).text.count("Same") == 3
 

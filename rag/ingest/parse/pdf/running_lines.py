@@ -14,6 +14,7 @@ from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
 from rag.ingest.parse.pdf.text_page import Box, box_around
 
 _TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
+_BOX = 4  # the same, of a header in a box: two rows of cells, with a line in which one goes on
 _PAGES = 3  # that a line stands on at least
 _NUMBERED_PAGES = 2  # the same, if it counts the pages
 _SLACK = 10.0  # points that a line may be moved
@@ -134,7 +135,15 @@ def _edges_of(sheets: Sequence[PageLines]) -> list[_Edge]:
     largest = _LARGEST * most_letters(
         ((line.size, line.text) for sheet in sheets for line in sheet.lines), 0.0
     )
-    edges = [edge for page, sheet in enumerate(sheets) for edge in _edges(page, sheet, largest)]
+    margins = [edges for page, sheet in enumerate(sheets) for edges in _margins(page, sheet, largest)]
+    places = Counter(place for inwards in margins for edge in inwards for place in _places(edge))
+    come_again = (
+        id(edge)
+        for edge in chain.from_iterable(margins)
+        if max(places[place] for place in _places(edge)) >= _PAGES
+    )
+    again = frozenset(come_again)
+    edges = [edge for inwards in margins for edge in _outermost(inwards, again)]
     if edges and _are_slides(sheets):
         return [edge for edge in edges if not edge.is_large]
     return edges
@@ -146,32 +155,44 @@ def _are_slides(sheets: Sequence[PageLines]) -> bool:
     return reach.width > reach.height
 
 
-def _edges(page: int, sheet: PageLines, largest: float) -> Iterator[_Edge]:
-    """The outermost rows apart from the text, and of those further in what has a number."""
+def _margins(page: int, sheet: PageLines, largest: float) -> Iterator[list[_Edge]]:
+    """The rows at the top of a page and those at its foot, inwards, with one more than is looked at."""
     rows = level_rows([line for line in sheet.lines if not line.turned])
     reach = box_around(line.box for line in sheet.lines) if rows else Box(0, 0, 0, 0)
-    # One row more than is looked at, to see how far away the text begins.
-    for is_head, inwards in ((True, rows[: _TOP + 1]), (False, rows[: -_BOTTOM - 2 : -1])):
-        is_outermost, outer = True, ""
-        for group in _groups_apart(inwards):
-            is_large = any(row[0].size > largest for row in group)
-            for edge in (_edge(page, row, reach, is_head=is_head, is_large=is_large) for row in group):
-                if is_outermost or edge.number:
-                    yield edge._replace(outer=outer if is_large else "")
-                outer += _text(edge.words)
-            is_outermost = False
+    for is_head, inwards in ((True, rows[: _BOX + 1]), (False, rows[: -_BOX - 2 : -1])):
+        yield [_edge(page, row, reach, is_head=is_head, is_large=row[0].size > largest) for row in inwards]
 
 
-def _groups_apart(inwards: Sequence[Row]) -> Iterator[list[Row]]:
-    """Rows from an edge of a page inwards but for the last, in groups that stand apart from what follows."""
-    group: list[Row] = []
-    for row, inner in pairwise(inwards):
-        length = sum(len(line.text) + 1 for line in row)
-        if length > _LENGTH or _is_of_table(row, inner):  # the text of the page has begun
+def _outermost(inwards: Sequence[_Edge], again: frozenset[int]) -> Iterator[_Edge]:
+    """The outermost rows apart from the text, and of those further in what has a number."""
+    is_outermost, outer = True, ""
+    for group in _groups_apart(inwards, again):
+        is_large = any(edge.is_large for edge in group)
+        for edge in group:
+            if is_outermost or edge.number:
+                yield edge._replace(is_large=is_large, outer=outer if is_large else "")
+            outer += _text(edge.words)
+        is_outermost = False
+
+
+def _groups_apart(inwards: Sequence[_Edge], again: frozenset[int]) -> Iterator[list[_Edge]]:
+    """Edges of a page inwards but for the last, in groups that stand apart from what follows.
+
+    Rows of cells below each other are the text of the page, unless all of them come `again` on other pages.
+    """
+    group: list[_Edge] = []
+    for at, (edge, inner) in enumerate(pairwise(inwards)):
+        row, inner_row = edge.lines, inner.lines
+        is_of_table = _is_of_table(row, inner_row)
+        is_in_box = any(len(outer.lines) > 1 for outer in group) and id(edge) in again
+        if is_of_table and not {id(edge), id(inner)} <= again:  # the text of the page has begun
             return
-        group.append(row)
-        is_ruled = not any(map(str.isalnum, "".join(line.text for line in inner)))
-        if is_ruled or _distance(row, inner) > _FROM_TEXT * row[0].box.height:
+        length = sum(len(line.text) + 1 for line in row)
+        if length > _LENGTH or (at >= (_TOP if edge.is_head else _BOTTOM) and not is_in_box):
+            return
+        group.append(edge)
+        is_ruled = not any(map(str.isalnum, _text(inner_row)))
+        if is_ruled or (not is_of_table and _distance(row, inner_row) > _FROM_TEXT * row[0].box.height):
             yield [*group, inner] if is_ruled else group
             group = []
 
@@ -256,6 +277,13 @@ def _numberings(edge: _Edge) -> Iterator[tuple[str, int]]:
         yield "", _roman(roman) - edge.page
     for number in _DIGITS.finditer(edge.number):
         yield edge.number[: number.start()] + "#" + edge.number[number.end() :], int(number[0]) - edge.page
+
+
+def _places(edge: _Edge) -> Iterator[tuple[object, ...]]:
+    """What an edge has in common with its repeats: all words, or those beside what may count pages."""
+    yield edge.is_head, edge.height, _text(edge.lines)
+    for numbering in _numberings(edge):
+        yield edge.is_head, edge.height, _text(edge.words), numbering
 
 
 def _roman(numeral: str) -> int:
