@@ -346,6 +346,27 @@ def test_a_word_that_is_cut_in_a_cell_is_whole_again() -> None:
     assert "| H4 | 1759 | 0.2 s chronometer |\n| K1 " in parsed(table(rows)).text
 
 
+@pytest.mark.parametrize(
+    ("lines", "border", "cell"),
+    [
+        (("Selbstbeteilig", "ung je Schaden"), 149, "Selbstbeteiligung je Schaden"),
+        (("Haftpflichtve", "rsicherungssu", "mme"), 143, "Haftpflichtversicherungssumme"),
+        (("Lieferantenbe", "wertung"), 143, "Lieferantenbewertung"),
+        (("Wandfarbeneu", "weiß"), 137, "Wandfarbeneu weiß"),  # it may have filled the line
+        (("Wandfarbeneu", "je Liter"), 137, "Wandfarbeneu je Liter"),
+        (("Fahrrad", "ung"), 137, "Fahrrad ung"),  # there is room for more
+    ],
+)
+def test_a_word_that_is_wider_than_its_drawn_cell_is_whole_again(
+    lines: Sequence[str], border: int, cell: str
+) -> None:
+    texts = [At(56, 690 - 12 * at, line, font="C") for at, line in enumerate(lines)]
+    texts += [At(156, 690, "500 €"), At(56, 640, "Deckung"), At(156, 640, "voll")]
+    drawn = ruled((50, border, 250), (702, 652, 632))
+    text = parsed([At(50, 740, "Die Lieferantenbewertung"), *texts], drawn=drawn).text
+    assert text.endswith(f"\n\n| {cell} | 500 € |\n| Deckung | voll |")
+
+
 def test_a_small_table_needs_rules_to_be_one() -> None:
     rows = [("Name", "Ann"), ("Place", "Bath")]
     drawn = "".join(f"40 {y} m 400 {y} l S " for y in (612, 597, 583))

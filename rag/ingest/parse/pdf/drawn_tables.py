@@ -7,6 +7,7 @@ Only the rules say which lines belong together; in the middle, so does the order
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,15 @@ from itertools import chain, pairwise
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
-from rag.ingest.parse.pdf.page_layout import MEETING, joined_row, joined_rules, level_rows, with_next_line
+from rag.ingest.parse.pdf.page_layout import (
+    MEETING,
+    WRAPPED,
+    Row,
+    joined_row,
+    joined_rules,
+    level_rows,
+    with_next_line,
+)
 from rag.ingest.parse.pdf.page_tables import is_number, split_cell
 from rag.ingest.parse.pdf.pdf_words import Line
 from rag.ingest.parse.pdf.text_page import Box, box_around
@@ -33,6 +42,9 @@ _SAME_MIDDLE = 1.5  # points
 _FARTHEST = 3.0  # times the height of a line: how far apart rows without rules are
 _NAME = 6  # lines: the name of a column has fewer
 _SEVERAL = 0.1  # share of cells in which texts stand side by side at most
+_LONG_WORD = 5  # letters
+_LETTER = 1.3  # times the usual width of a letter: one for which a line has no room
+_FITTED = 0.5  # points: a column that is as wide as its longest word has no more room
 _TICKS = {TICKED, UNTICKED}
 
 _Slot: TypeAlias = "tuple[int, int]"
@@ -68,7 +80,7 @@ def _with_tables(lines: Sequence[Line], grids: Iterable[_Grid]) -> list[Line]:
 class _Grid(NamedTuple):
     """Rules that meet: where columns and rows begin and end, and the level and upright rules between them.
 
-    They may part all rows, or only some.
+    They may part all rows, or only some. Cells are as wide as these say if the rules `are_drawn`.
     """
 
     xs: list[float]
@@ -76,6 +88,7 @@ class _Grid(NamedTuple):
     level: list[Box]
     upright: list[Box]
     has_all_rows: bool = False
+    are_drawn: bool = False
 
     def contains(self, line: Line) -> bool:
         """Whether the middle of a line is in it."""
@@ -135,7 +148,7 @@ def _grids(level: Sequence[Box], rules: Sequence[Box]) -> Iterator[_Grid]:
         ys = _borders([frame.top, frame.bottom, *(rule.top for rule in across), *ends])
         # Two borders frame a single row or column: a box, and no table.
         if min(len(xs), len(ys)) > _FEWEST and len(xs) * len(ys) <= _MOST_CELLS:
-            yield _Grid(xs, ys, across, uprights)
+            yield _Grid(xs, ys, across, uprights, are_drawn=True)
 
 
 def _with_centred_tables(lines: Sequence[Line]) -> list[Line]:
@@ -328,7 +341,8 @@ def _placed_cells(
     """
     rows, columns = (sorted({*places}) for places in zip(*parts, strict=True))
     size = median(line.size for part in parts.values() for line in part)
-    texts = {slot: _cell(part, size) for slot, part in parts.items()}
+    rooms = _rooms(grid, first, parts)
+    texts = {slot: _cell(part, size, rooms[slot]) for slot, part in parts.items()}
     orders = defaultdict[int, list[int]](list)
     for (row, _), cell in texts.items():
         orders[row].append(cell.order)
@@ -448,11 +462,34 @@ def _has_coarse_cell(first: Mapping[_Slot, _Slot], parts: Mapping[_Slot, Sequenc
     )
 
 
-def _cell(lines: Sequence[Line], size: float) -> Line:
+def _rooms(
+    grid: _Grid, first: Mapping[_Slot, _Slot], parts: Mapping[_Slot, Sequence[Line]]
+) -> dict[_Slot, float]:
+    """How wide a line may be in each cell; infinite where that isn't known."""
+    if not grid.are_drawn:
+        return dict.fromkeys(parts, math.inf)
+    margins = (line.box.left - grid.xs[column] for (_, column), part in parts.items() for line in part)
+    both = 2 * max(min(margins), 0.0)
+    ends = {begin: column + 1 for (_, column), begin in sorted(first.items())}
+    return {slot: grid.xs[ends[first[slot]]] - grid.xs[slot[1]] - both for slot in parts}
+
+
+def _cell(lines: Sequence[Line], size: float, room: float) -> Line:
     """The lines of a cell as one."""
-    text = ""
+    text, above = "", list[Line]()
     for row in level_rows(lines):
         words = " ".join(line.text for line in joined_row(row))
-        text = with_next_line(text, words) if text else words
+        if above and _may_be_cut(above, words, room):
+            text += WRAPPED + words
+        else:
+            text = with_next_line(text, words) if text else words
+        above = row
     bold = all(line.bold for line in lines)
     return Line(text, lines[0].box, size, bold, order=min(line.order for line in lines))
+
+
+def _may_be_cut(row: Row, below: str, room: float) -> bool:
+    """Whether a row of a cell is a word that may go on below, as there is no room for one more letter."""
+    word, width = row[0].text, row[0].box.width
+    is_word = len(row) == 1 and word.isalpha() and len(word) >= _LONG_WORD
+    return is_word and below[:1].islower() and _FITTED < room - width < _LETTER * width / len(word)

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from rag.ingest.parse.pdf.pdf_words import Line, rules_between
+from rag.ingest.parse.pdf.readable_pages import STOP_WORDS
 from rag.ingest.parse.pdf.text_page import HYPHEN, Box, box_around
 
 Row: TypeAlias = "list[Line]"
@@ -425,19 +426,26 @@ def _runs_left(lines: Sequence[Line]) -> bool:
 # Words that lines cut, joined by the vocabulary of the whole document.
 
 _CUT = re.compile(rf"(?P<start>[^\W_]+)[-\u00ad\u2010{HYPHEN}]\n(?P<end>[^\W_]+)")
+WRAPPED = "\ufdd0"  # in a word that may be wider than its cell: where the line ends
+_FRAGMENT = 3  # letters
+_WRAPPED_WORD = re.compile(rf"[^\W_]+(?:{WRAPPED}[^\W_]+)+")
 _WORD = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
 _LONG_LINE = re.compile(r"^.{40}", re.MULTILINE)
 _RARE = 40  # long lines for each cut word: text that cuts words does it in every 8th to 20th line
 
 
 def dehyphenator(text: str) -> Callable[[str], str]:
-    """A function that rejoins words hyphenated at line ends, by the vocabulary of the document `text`.
+    """A function that rejoins words that are cut at line ends, by the vocabulary of the document `text`.
 
     If the document has the word elsewhere, with or without its hyphen, that spelling wins. Otherwise the
     hyphen stays before a capital letter or a digit, in documents that rarely end a line with a hyphen, and
     between two words of the document if no line certainly hyphenates a word. In all other cases it goes.
+
+    A word that may be wider than its cell is whole again if the document has it elsewhere, if it takes three
+    lines, or if its rest is too short for a word.
     """
-    words = frozenset(word.casefold() for word in _WORD.findall(_CUT.sub(" ", text)))
+    whole_words = _CUT.sub(" ", _WRAPPED_WORD.sub(" ", text))
+    words = frozenset(word.casefold() for word in _WORD.findall(whole_words))
     cuts = sum(_is_cut(match["start"], match["end"]) for match in _CUT.finditer(text))
     is_rare = cuts * _RARE < len(_LONG_LINE.findall(text))
     cuts_words = any(_is_certainly_cut(match, words) for match in _CUT.finditer(text))
@@ -452,7 +460,14 @@ def dehyphenator(text: str) -> Callable[[str], str]:
             return f"{start}-{end}"
         return start + end
 
+    def unwrapped(match: re.Match[str]) -> str:
+        _, *rest = parts = match[0].casefold().split(WRAPPED)
+        is_fragment = len(rest[-1]) <= _FRAGMENT and rest[-1] not in words.union(*STOP_WORDS)
+        is_one = is_fragment or len(rest) > 1 or "".join(parts) in words
+        return match[0].replace(WRAPPED, "" if is_one else " ")
+
     def whole(part: str) -> str:
+        part = _WRAPPED_WORD.sub(unwrapped, part)
         while (shorter := _CUT.sub(joined, part)) != part:  # a word may be cut more than once
             part = shorter
         return part.replace(HYPHEN, "-")
