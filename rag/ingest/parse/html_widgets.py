@@ -16,7 +16,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_parts import ORDERS, alternative_text, numeral
 from rag.ingest.parse.formulas import mathml_text, tex_of
 from rag.ingest.parse.html_tables import with_repeated_cells
-from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, ticked
+from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, SYMBOL_FONTS, ticked, with_symbols
 from rag.ingest.parse.xml_text import xml_tree
 from rag.ingest.parse.zip_package import whole_number
 from rag.text.plain_text import with_replacements
@@ -76,6 +76,11 @@ _RAISED = re.compile(
 )
 _STRUCK_SPAN = re.compile(
     r"(<span\b[^<>]{0,2000}?\btext-decoration(?:-line)?\s?:\s?line-through\b[^<>]{0,2000}>)([^<>]{1,300})(?=</span)",
+    re.IGNORECASE,
+)
+_SIGNS = re.compile(
+    rf"(<(?:span|font)\b[^<>]{{0,2000}}?(?<![-\w])(?:font-family\s?:|face\s?=)\s?(?:&quot;|[\"'])?({SYMBOL_FONTS})\b[^<>]{{0,2000}}>)"
+    r"([^<>]{1,300})(?=</|<o:p)",
     re.IGNORECASE,
 )
 _SCRIPT_MARKS = {"sup": (SUP, SUP_END), "super": (SUP, SUP_END), "sub": (SUB, SUB_END)}
@@ -149,7 +154,7 @@ def _formula(match: re.Match[str]) -> str:
 
 
 def _with_script_marks(page: str) -> str:
-    """The page with marks inside its superscripts and subscripts, and with <s> where a style strikes out."""
+    """The page with marks inside its scripts, <s> where a style strikes out, and signs of symbol fonts."""
 
     def marked(tag: re.Match[str]) -> str:
         start, end = _SCRIPT_MARKS[tag[2].casefold()]
@@ -159,7 +164,11 @@ def _with_script_marks(page: str) -> str:
         start, end = _SCRIPT_MARKS[span[2].casefold()]
         return f"{span[1]}{start}{span[3]}{end}"
 
+    def signs(span: re.Match[str]) -> str:
+        return span[1] + html.escape(with_symbols(html.unescape(span[3]), span[2]), quote=False)
+
     page = _STRUCK_SPAN.sub(r"\1<s>\2</s>", page) if "line-through" in page else page
+    page = _SIGNS.sub(signs, page)
     return _RAISED.sub(marked_span, _SCRIPTS.sub(marked, page))
 
 

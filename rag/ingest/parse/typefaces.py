@@ -133,8 +133,9 @@ def _is_reference(mark: str, words: str, behind: str) -> bool:
     return not has_letters and mark == SUP and not (behind.isalnum() and words in "+-−–")
 
 
-# The fonts Symbol and Wingdings: their code points say nothing in any other font. Word writes them as codes,
-# alone or as private characters in a run of the font: 0x6D in Symbol is μ. In PDFs, their names say more.
+# Fonts of symbols: their code points say nothing in any other font. Office files write them as codes, as
+# private characters, or as the letters that these codes are elsewhere: "ü" in Wingdings is ✓. In PDFs, names
+# say more.
 TICKED, UNTICKED = "[x]", "[ ]"  # as in Markdown, which models and people read alike
 
 
@@ -147,16 +148,16 @@ _LOW = " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜ�
 _HIGH = "€ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…│─↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊⟨®©™∑⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪\ufffd⟩∫⌠⎮⌡⎞⎟⎠⎤⎥⎦⎫⎬⎭"
 _SYMBOL = {**dict(enumerate(_LOW, 0x20)), **dict(enumerate(_HIGH, 0xA0))}
 _WINGDINGS = {
-    **dict.fromkeys((0x52, 0x53, 0xFD, 0xFE), TICKED),
-    **dict.fromkeys((0x6F, 0x70, 0x71, 0x72, 0xA8), UNTICKED),
-    **dict(zip((0x4A, 0x4C, 0x6C, 0x6E, 0x75, 0x76, 0x9F, 0xA7, 0xD8), "☺☹●■◆❖•▪➢", strict=True)),
-    0xDF: "←",
-    0xFB: "✗",
-    0xFC: "✓",
-    **dict.fromkeys((0xE0, 0xE8), "→"),
+    **dict(zip(map(ord, "CDEFJKLlnuv\x9f§«Øûü"), "👍👎☜☞☺😐☹●■◆❖•▪★➢✗✓", strict=True)),
+    **dict(zip(map(ord, "ßàáâçèéêïðñò"), "←→↑↓←→↑↓⇦⇨⇧⇩", strict=True)),
+    **dict.fromkeys(map(ord, "ýþ"), TICKED),
+    **dict.fromkeys(map(ord, "opqr¨"), UNTICKED),
 }
-_FONTS = {"symbol": _SYMBOL, "wingdings": _WINGDINGS}
-_FONT = re.compile(r"(?:[A-Z]{6}\+)?(symbol|wingdings)(?:mt|ps)?(?:[-,_].*)?", re.IGNORECASE | re.DOTALL)
+_WINGDINGS_2 = dict(zip(map(ord, "OPQRSTU£"), ("✗", "✓", *[TICKED] * 5, UNTICKED), strict=True))
+_WEBDINGS = dict(zip(map(ord, "acrg"), ("✓", UNTICKED, "✗", "■"), strict=True))
+_FONTS = {"symbol": _SYMBOL, "wingdings": _WINGDINGS, "wingdings2": _WINGDINGS_2, "webdings": _WEBDINGS}
+SYMBOL_FONTS = r"(?:symbol|wingdings(?:[ -]?2)?|webdings)"
+_FONT = re.compile(rf"(?:[A-Z]{{6}}\+)?({SYMBOL_FONTS})(?:mt|ps)?(?:[-,_].*)?", re.IGNORECASE | re.DOTALL)
 _EITHER = {**_SYMBOL, **{code: text for code, text in _WINGDINGS.items() if code > 0x7F}}  # noqa: PLR2004 ASCII
 _STAND_IN = re.compile(r"(?:[A-Z]{6}\+)?OpenSymbol|CIDFont\+F\d+")  # LibreOffice; Windows prints so
 _PIECES = "⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪⎮⎞⎟⎠⎤⎥⎦⎫⎬⎭"  # the pieces of brackets over several lines
@@ -166,23 +167,29 @@ _ADOBE = {
     0xF8E9: "©",
     0xF8EA: "™",
 }  # most are pieces
-PRIVATE = 0xF000  # start of the code points of symbol fonts
-_TABLES = {font: {PRIVATE + code: text for code, text in codes.items()} for font, codes in _FONTS.items()}
+_PRIVATE = 0xF000  # start of the code points of symbol fonts
+_TABLES = {
+    font: {
+        at: sign for code, sign in codes.items() for at in (code, _PRIVATE + code) if not chr(at).isspace()
+    }
+    for font, codes in _FONTS.items()
+}
 
 
-def symbol_of(code: int, font: str) -> str:
-    """The character of a code in a symbol font, or ""."""
-    return _FONTS.get(font.casefold(), {}).get(code % PRIVATE, "")
+def _symbol_font(font: str) -> str:
+    """The name of a symbol font in `_FONTS`, "" for other fonts."""
+    match = _FONT.fullmatch(font)
+    return re.sub("[ -]", "", match[1].casefold()) if match else ""
 
 
 def with_symbols(text: str, font: str) -> str:
-    """A text whose private characters come from a symbol font."""
-    return text if text.isascii() else text.translate(_TABLES.get(font.casefold(), {}))
+    """A text in a font, with what people see of its characters if that is a font of symbols."""
+    return text.translate(_TABLES[name]) if (name := _symbol_font(font)) else text
 
 
 def is_symbol_font(font: str) -> bool:
-    """Whether a font of a PDF is Symbol or Wingdings."""
-    return _FONT.fullmatch(font) is not None
+    """Whether a font is Symbol, Wingdings or Webdings."""
+    return bool(_symbol_font(font))
 
 
 def shown_by(character: str, font: str) -> str:
@@ -192,8 +199,8 @@ def shown_by(character: str, font: str) -> str:
     of Wingdings. Pieces of brackets are nothing: each of them stands in another line.
     """
     code = ord(character)
-    symbols = _EITHER if code > PRIVATE and _STAND_IN.fullmatch(font) else {}
-    symbols = _FONTS[match[1].casefold()] if (match := _FONT.fullmatch(font)) else symbols
+    symbols = _EITHER if code > _PRIVATE and _STAND_IN.fullmatch(font) else {}
+    symbols = _FONTS.get(_symbol_font(font), symbols)
     if unicodedata.normalize("NFKC", character) not in symbols.values():
-        character = symbols.get(code % PRIVATE if code > PRIVATE else code) or _ADOBE.get(code, character)
+        character = symbols.get(code % _PRIVATE if code > _PRIVATE else code) or _ADOBE.get(code, character)
     return character.strip(_PIECES)

@@ -1,4 +1,4 @@
-"""Superscripts, subscripts and struck-out text, in text and in the formats that mark them."""
+"""Superscripts, struck-out text and fonts of symbols, in text and in the formats that mark them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from rag.ingest.parse.parsers import parse
 from rag.ingest.parse.typefaces import STRUCK, STRUCK_END, SUB, SUB_END, SUP, SUP_END, shown_by, with_scripts
-from tests.ingest.parse.packages import slides, word, workbook, xml
+from tests.ingest.parse.packages import relations, sheet, slides, word, workbook, xml
 
 _MARKS = str.maketrans({"<": SUP, ">": SUP_END, "{": SUB, "}": SUB_END})
 
@@ -231,3 +231,74 @@ def test_a_reading_stands_behind_its_whole_word() -> None:
 )
 def test_private_characters_of_a_pdf_are_what_its_font_shows(font: str, character: str, shown: str) -> None:
     assert shown_by(character, font) == shown
+
+
+_WINGDINGS = "<w:rPr><w:rFonts w:ascii='Wingdings' w:hAnsi='Wingdings'/></w:rPr>"
+
+
+@pytest.mark.parametrize(
+    ("run", "shown"),
+    [
+        (f"{_WINGDINGS}<w:t>ü à</w:t>", "✓ →"),
+        (f"{_WINGDINGS}<w:sym w:font='Wingdings' w:char='00FE'/>", "[x]"),
+        ("<w:rPr><w:rFonts w:ascii='Symbol'/></w:rPr><w:t>£ 5 m</w:t>", "≤ 5 μ"),
+        ("<w:rPr><w:rFonts w:ascii='Wingdings 2'/></w:rPr><w:t>PO</w:t>", "✓✗"),
+        ("<w:rPr><w:rFonts w:ascii='Segoe UI Symbol'/></w:rPr><w:t>ü</w:t>", "ü"),
+    ],
+)
+def test_letters_in_a_font_of_symbols_are_what_people_see(run: str, shown: str) -> None:
+    assert parse(word(f"<w:p><w:r>{run}</w:r></w:p>"), "a.docx").text == shown
+
+
+def test_cells_in_a_font_of_symbols_are_ticks() -> None:
+    fonts = "".join(f"<s:font><s:name val='{font}'/></s:font>" for font in ("Calibri", "Wingdings"))
+    forms = "<s:numFmts><s:numFmt numFmtId='164' formatCode='[=1]\"ü\";\"û\"'/></s:numFmts>"
+    used = "<s:xf/><s:xf fontId='1'/><s:xf fontId='1' numFmtId='164'/>"
+    styles = f"{forms}<s:fonts>{fonts}</s:fonts><s:cellXfs>{used}</s:cellXfs>"
+    own_font = "<s:r><s:rPr><s:rFont val='{}'/></s:rPr><s:t>{}</s:t></s:r>"
+    strings = f"<s:si>{own_font.format('Webdings', 'a')}{own_font.format('Arial', ' für Ei')}</s:si>"
+    shared = '<s:row r="3"><s:c r="A3" t="s" s="1"><s:v>0</s:v></s:c></s:row></s:sheetData>'
+    book = workbook(
+        sheet("Dish|Vegan|Ei", "Müsli|ü#1|0#2").replace("</s:sheetData>", shared),
+        **{
+            "xl/styles.xml": xml("s:styleSheet", styles),
+            "xl/sharedStrings.xml": xml("s:sst", strings),
+            "xl/_rels/workbook.xml.rels": relations(
+                r1="worksheet worksheets/sheet1.xml",
+                s="styles styles.xml",
+                t="sharedStrings sharedStrings.xml",
+            ),
+        },
+    )
+    assert parse(book, "a.xlsx").text.split("\n")[4:] == ["| Müsli | ✓ | ✗ |", "| ✓ für Ei |  |  |"]
+
+
+@pytest.mark.parametrize(
+    ("font", "text", "shown"),
+    [
+        ("sym", "à", "→"),
+        ("sym", " J", " ☺"),
+        ("sym", "à Umsatz für à café", "→ Umsatz für à café"),  # the font goes on, but isn't shown in words
+        ("sym", "\uf0e0Umsatz", "→Umsatz"),
+        ("sym", "a test", "a test"),
+        ("latin", "à è", "→ →"),
+    ],
+)
+def test_signs_of_slides_are_what_people_see(font: str, text: str, shown: str) -> None:
+    run = f"<a:rPr><a:{font} typeface='Wingdings'/></a:rPr><a:t>{text}</a:t>"
+    body = f"<p:txBody><a:p><a:r><a:t>Leads</a:t></a:r><a:r>{run}</a:r></a:p></p:txBody>"
+    assert parse(slides(f"<p:sp>{body}</p:sp>"), "a.pptx").text == f"Leads{shown}"
+
+
+@pytest.mark.parametrize(
+    ("html", "shown"),
+    [
+        ("<span style='font-size:11pt;font-family:Wingdings'>J</span> ok", "☺ ok"),
+        ("<span style=\"font-family:'Wingdings'\">&agrave;<o:p></o:p></span> ok", "→ ok"),
+        ('<font face="Symbol" size=2>&#163; m</font>', "≤ μ"),
+        ("<span style='mso-fareast-font-family:Wingdings'>J</span>", "J"),
+        ("<span style='font-family:\"Segoe UI Symbol\"'>J</span>", "J"),
+    ],
+)
+def test_signs_of_mails_and_pages_are_what_people_see(html: str, shown: str) -> None:
+    assert parse(f"<p>{html}</p>".encode(), "a.html").text == shown

@@ -244,17 +244,18 @@ class _Reader:
             self.draft.left_out["text"] += any((text.text or "").strip() for text in run.iter("t"))
             return ""
         height = HEIGHTS.get(value(about, "vertAlign"), 0)
-        text = "".join(self._character(part) for part in run)
+        font = _font(about)
+        text = "".join(self._character(part, font) for part in run)
         is_struck = is_on(about, "strike") or is_on(about, "dstrike")
-        return as_struck(as_script(with_symbols(text, _font(about)), height), is_struck=is_struck)
+        return as_struck(as_script(text, height), is_struck=is_struck)
 
-    def _character(self, part: Element) -> str:  # noqa: PLR0911 a table
+    def _character(self, part: Element, font: str) -> str:  # noqa: PLR0911 a table
         if part.tag == "fldChar":
             return self._field(part)
         if self._in_control:  # some programs repeat there what the control shows
             return ""
         if part.tag == "t":
-            return part.text or ""
+            return with_symbols(part.text or "", font)
         if part.tag == "sym":
             return drawings_and_forms.symbol(part)
         if part.tag in _CHARACTERS:

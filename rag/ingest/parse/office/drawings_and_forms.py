@@ -6,6 +6,7 @@ Drawings are charts, diagrams and alternative texts of pictures. Forms have chec
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, zip_longest
 from typing import TypeVar
@@ -116,7 +117,7 @@ def paragraph_text(paragraph: Element) -> str:
         if element.tag in {"r", "fld"} and not element.get("type", "").startswith(("slidenum", "datetime")):
             run = "".join(part.text or "" for part in descendants(element, "t"))
             about = child(element, "rPr")
-            run = typefaces.as_script(typefaces.with_symbols(run, _font(about)), _height(about))
+            run = typefaces.as_script(_with_signs(run, about), _height(about))
             is_struck = about is not None and about.get("strike", "noStrike") != "noStrike"
             texts.append(typefaces.as_struck(run, is_struck=is_struck))
         elif element.tag == "br":
@@ -133,9 +134,19 @@ def _height(about: Element | None) -> int:
     return -height if baseline.startswith("-") else height
 
 
-def _font(about: Element | None) -> str:
-    fonts = (child(about, kind) for kind in ("sym", "latin"))
-    return next((font.get("typeface", "") for font in fonts if font is not None), "")
+_SIGN = re.compile(r"\A\s*(?:[^\x00-\x7f]+(?!\S)|\S\s*\Z)|[\uf000-\uf0ff]+")
+
+
+def _with_signs(run: str, about: Element | None) -> str:
+    """A run with what people see of its signs.
+
+    PowerPoint keeps the font of a sign (`sym`) for the words behind it, which it shows in the other font.
+    """
+    of_signs, of_all = child(about, "sym"), child(about, "latin")
+    if of_signs is not None:
+        font = of_signs.get("typeface", "")
+        return _SIGN.sub(lambda sign: typefaces.with_symbols(sign[0], font), run)
+    return typefaces.with_symbols(run, of_all.get("typeface", "")) if of_all is not None else run
 
 
 def picture_words(drawn: Element) -> Iterator[str]:
@@ -215,16 +226,14 @@ def field_value(field: Element) -> str | None:
 
 
 def symbol(mark: Element) -> str:
-    """A character of a symbol font; "" unless its font is Symbol or it is a box, a tick or an arrow."""
+    """A character of a symbol font as people see it, "" for a private one of another font."""
     try:
         code = int(mark.get("char", ""), 16)
     except ValueError:
         return ""
-    font = mark.get("font", "")
-    if code >= typefaces.PRIVATE or font == "Symbol":
-        return typefaces.symbol_of(code, font)
-    character = chr(code) if code >= ord(" ") and not 0xD800 <= code < 0xE000 else ""  # noqa: PLR2004 surrogates
-    return _BOXES.get(character, character)
+    is_character = ord(" ") <= code < 0x11_0000 and not 0xD800 <= code < 0xE000  # noqa: PLR2004 surrogates
+    character = typefaces.with_symbols(chr(code) if is_character else "", mark.get("font", ""))
+    return "" if character >= "\uf000" else _BOXES.get(character, character)
 
 
 def fill_controls(root: Element) -> None:

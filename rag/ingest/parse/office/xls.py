@@ -13,7 +13,7 @@ from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft
 from rag.ingest.parse.office.number_formats import BUILT_IN, formatted, formatted_text
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
-from rag.ingest.parse.typefaces import as_struck
+from rag.ingest.parse.typefaces import as_struck, with_symbols
 from rag.ingest.parse.zip_package import ENCRYPTED, OLE
 
 if TYPE_CHECKING:
@@ -101,19 +101,21 @@ def _sheet(book: Book, old: OldSheet) -> Sheet:
 
 
 def _cell(book: Book, old: OldSheet, row: int, column: int) -> str:
-    """The text of a cell, with marks where its font, or the font of a part of it, strikes out."""
+    """The text of a cell as its font and those of its parts show it, with marks where they strike out."""
     text = _text(book, old, row, column)
     if not text:
         return ""
     try:
         of_cell = book.xf_list[old.cell_xf_index(row, column)].font_index
         runs = [(0, of_cell), *old.rich_text_runlist_map.get((row, column), ())]
-        struck = [bool(book.font_list[font].struck_out) for _, font in runs]
+        fonts = [book.font_list[font] for _, font in runs]
     except (KeyError, IndexError):
         return text
     ends = [*(start for start, _ in runs[1:]), len(text)]
-    parts = zip(runs, ends, struck, strict=True)
-    return "".join(as_struck(text[start:end], is_struck=is_struck) for (start, _), end, is_struck in parts)
+    return "".join(
+        as_struck(with_symbols(text[start:end], font.name), is_struck=bool(font.struck_out))
+        for (start, _), end, font in zip(runs, ends, fonts, strict=True)
+    )
 
 
 def _text(book: Book, old: OldSheet, row: int, column: int) -> str:

@@ -22,7 +22,7 @@ from rag.ingest.parse.document_draft import Draft, core_properties, document_of_
 from rag.ingest.parse.office import drawings_and_forms
 from rag.ingest.parse.office.number_formats import BUILT_IN, formatted, formatted_text
 from rag.ingest.parse.office.sheets import MAX_COLUMNS, Sheet, write_sheet
-from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, ticked, with_scripts
+from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, ticked, with_scripts, with_symbols
 from rag.ingest.parse.zip_package import (
     MAX_ROWS_BYTES,
     Package,
@@ -79,11 +79,19 @@ def write_embedded(draft: Draft, package: Package, path: str) -> bool:
 
 
 class _CellStyle(NamedTuple):
-    """A number format, whether TRUE is shown as a checkbox, and whether the text is struck out."""
+    """A number format, whether TRUE is shown as a checkbox, the font, and whether it strikes out."""
 
     form: str = ""
     is_box: bool = False
+    font: str = ""
     is_struck: bool = False
+
+
+class _String(NamedTuple):
+    """A text, and whether it is in a font of its own, not in that of its cell."""
+
+    text: str = ""
+    has_font: bool = False
 
 
 class _ListedControl(NamedTuple):
@@ -118,7 +126,7 @@ class _Book:
         self._styles = _cell_styles(package.related_xml(main, "styles"))
         strings = package.related_as(main, "sharedStrings")
         self._strings = (
-            [_text(item) for item in _elements(package, strings, "si")] if strings in package else []
+            [_string(item) for item in _elements(package, strings, "si")] if strings in package else []
         )
 
     def sheet(self, name: str, path: str) -> Sheet:
@@ -170,17 +178,17 @@ class _Book:
                 inline = child(cell, "is")
                 # A formula without a value was written by a program that doesn't calculate.
                 self.left_out["formula"] += child(cell, "f") is not None
-                return formatted_text(_text(inline), style.form) if inline is not None else ""
+                return _shown(_string(inline), style) if inline is not None else ""
             case "s":
                 at = whole_number(value)
-                return formatted_text(self._strings[at], style.form) if at < len(self._strings) else ""
+                return _shown(self._strings[at], style) if at < len(self._strings) else ""
             case "b":
                 is_true = value == "1"
                 return ticked(is_true) if style.is_box else str(is_true).upper()
             case "n":
-                return self._number(value, style.form)
+                return with_symbols(self._number(value, style.form), style.font)
             case "str":
-                return formatted_text(_without_escapes(value), style.form)
+                return _shown(_String(_without_escapes(value)), style)
             case _:
                 return _without_escapes(value)
 
@@ -328,26 +336,33 @@ def _cell_styles(styles: Element) -> list[_CellStyle]:
         whole_number(number_format.get("numFmtId", "")): number_format.get("formatCode", "")
         for number_format in styles.iter("numFmt")
     }
-    struck = {at for at, font in enumerate(descendants(styles, "fonts", "font")) if is_on(font, "strike")}
+    fonts = [(value(font, "name"), is_on(font, "strike")) for font in descendants(styles, "fonts", "font")]
     cell_styles = []
     for cell_format in descendants(styles, "cellXfs", "xf"):
         id_ = whole_number(cell_format.get("numFmtId", ""))
         form = custom.get(id_) or BUILT_IN.get(id_, "General")
         is_box = next(cell_format.iter("xfComplement"), None) is not None
-        is_struck = whole_number(cell_format.get("fontId", "")) in struck
-        cell_styles.append(_CellStyle(form, is_box, is_struck))
+        at = whole_number(cell_format.get("fontId", ""))
+        cell_styles.append(_CellStyle(form, is_box, *(fonts[at] if at < len(fonts) else ())))
     return cell_styles
 
 
-def _text(item: Element) -> str:
-    """The text of a shared or inline string, without its phonetic reading."""
+def _shown(string: _String, style: _CellStyle) -> str:
+    text = formatted_text(string.text, style.form)
+    return text if string.has_font else with_symbols(text, style.font)
+
+
+def _string(item: Element) -> _String:
+    """A shared or inline string, without its phonetic reading."""
     runs = [text.text or "" for text in descendants(item, "t")]
     for run in descendants(item, "r"):
         height = HEIGHTS.get(value(run, "rPr", "vertAlign"), 0)
         is_struck = is_on(run, "rPr", "strike")
-        texts = (as_script(text.text or "", height) for text in descendants(run, "t"))
-        runs += [as_struck(text, is_struck=is_struck) for text in texts]
-    return with_scripts(_without_escapes("".join(runs)))
+        font = value(run, "rPr", "rFont")
+        texts = (with_symbols(text.text or "", font) for text in descendants(run, "t"))
+        runs += [as_struck(as_script(text, height), is_struck=is_struck) for text in texts]
+    has_font = any(True for _ in descendants(item, "r", "rPr", "rFont"))
+    return _String(with_scripts(_without_escapes("".join(runs))), has_font)
 
 
 def _without_escapes(text: str) -> str:
