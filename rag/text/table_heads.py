@@ -180,7 +180,7 @@ def named_figures(rows: Sequence[Sequence[str]], starts: Collection[int] = ()) -
         if are_units(row):  # they are read with the names above them
             continue
         names = [column for column, cell in enumerate(row) if cell]
-        values = [column for column in names if _is_figure(row[column])]
+        values = [column for column in names if is_figure(row[column])]
         over = [column for column in names if filled[column] and figures[column] == filled[column]]
         if len(over) == len(names):
             is_header = len(filled) <= len(names) + (len(names) > 1 and not is_comment)
@@ -206,7 +206,8 @@ def _end(row: Sequence[str]) -> int:
     return max((column for column, cell in enumerate(row) if cell), default=-1)
 
 
-def _is_figure(cell: str) -> bool:
+def is_figure(cell: str) -> bool:
+    """Whether a cell is a number, a day or time in figures, or a sign for a missing value."""
     return len(cell) <= _MAX_FIGURE and bool(_FIGURE.fullmatch(cell))
 
 
@@ -223,7 +224,7 @@ def with_units(names: Sequence[str], row: Sequence[str], below: Sequence[Sequenc
     """
     units = {at: cell for at, cell in enumerate(row) if cell not in _NO_UNIT}
     values = [cells[at] for cells in below for at in units if at < len(cells) and cells[at]]
-    if not are_units(row) or len(row) > len(names) or not values or not all(map(_is_figure, values)):
+    if not are_units(row) or len(row) > len(names) or not values or not all(map(is_figure, values)):
         return None
     brackets = {at: unit if unit[0] in "([" else f"({unit})" for at, unit in units.items()}
     return [f"{name} {brackets[at]}".strip() if at in brackets else name for at, name in enumerate(names)]

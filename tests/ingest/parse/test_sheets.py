@@ -107,6 +107,18 @@ def test_rows_below_a_blank_row_stay_below_their_header() -> None:
     assert rows_of(workbook(sheet(*apart)))[2][1].endswith("--- |")
 
 
+def test_rows_below_two_rows_of_names_and_a_blank_one_stay_below_them() -> None:
+    merged = '<s:mergeCells><s:mergeCell ref="C1:E1"/></s:mergeCells>'
+    rows = ("Dish|Gluten|Animal", "||Egg|Milk|Fish", "", "Soup|||x", "Bread|x", "", "Salads", "Beans||x")
+    assert [text for _, text in rows_of(workbook(sheet(*rows, more=merged)))[2:]] == [
+        "|  |  | Egg | Milk | Fish |",
+        "| Soup |  |  | x |  |",
+        "| Bread | x |  |  |  |",
+        "| Salads |  |  |  |  |",
+        "| Beans |  | x |  |  |",
+    ]
+
+
 def test_a_column_that_the_header_above_a_blank_row_lacks_is_kept() -> None:
     book = workbook(sheet("Item|Price|Unit", "A|1|kg", "", "B|2|kg", "C|3|kg|sold out"))
     assert rows_of(book)[-1][1] == "| C | 3 | kg | sold out |"
@@ -117,6 +129,21 @@ def test_tables_beside_each_other_are_read_one_after_the_other() -> None:
     assert [cells for cells, _ in rows_of(book)[1:]] == ["A1:B1", "A2:B2", "D1:E1", "D2:E2"]
     spaced = workbook(sheet("a||b", "1||2"))
     assert rows_of(spaced)[1:] == [("A1:C1", "| a | b |\n| --- | --- |"), ("A2:C2", "| 1 | 2 |")]
+
+
+def test_an_empty_column_between_names_and_their_values_does_not_part_them() -> None:
+    book = workbook(sheet("City|Head||Plan|Real||Plan 26|Real 26", "Bonn|Ann||1|2||3|4", "All|||1|2||3|"))
+    assert [text for _, text in rows_of(book)[1:]] == [
+        "| City | Head | Plan | Real | Plan 26 | Real 26 |\n| --- | --- | --- | --- | --- | --- |",
+        "| Bonn | Ann | 1 | 2 | 3 | 4 |",
+        "| All |  | 1 | 2 | 3 |  |",
+    ]
+    yes = workbook(
+        sheet("Risk|Kind||Base|Plus", *(f"{risk}|1||yes|no" for risk in ("Glass", "Bike", "Fire")))
+    )
+    assert rows_of(yes)[-1][1] == "| Fire | 1 | yes | no |"
+    events = workbook(sheet("City|Head||Year|Event", "Bonn|Ann||2021|Fair", "Ulm|Bob||2022|Move"))
+    assert rows_of(events)[-1] == ("D3:E3", "| 2022 | Move |")
 
 
 def test_a_row_that_names_groups_of_columns_stands_above_the_header() -> None:

@@ -2,8 +2,9 @@
 
 A blank row ends a table, unless the rows below it have the same columns and no header, perhaps with the name
 of their group. So do a caption and a header row below figures. Tables side by side are read one after the
-other if each has a header row. A row with a single cell above or between tables is a paragraph. Rows that are
-too wide for a line become a list of `column: value`.
+other if each has a header row and the right one isn't all values of the rows of the left one. A row with a
+single cell above or between tables is a paragraph. Rows that are too wide for a line become a list of
+`column: value`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,23 @@ from typing import NamedTuple
 
 from rag.ingest.parse.document_draft import Draft
 from rag.text.plain_text import one_line
-from rag.text.table_heads import COVERED, is_header, named_figures, pipe_row, rule, with_spanned
+from rag.text.table_heads import (
+    COVERED,
+    grouped,
+    is_figure,
+    is_header,
+    named_figures,
+    pipe_row,
+    rule,
+    with_spanned,
+)
 from rag.uris import cell_range, column_name
 
 MAX_COLUMNS = 16_384  # of a sheet, as in Excel
 _LOOKED_AT = 200  # rows that tell which one names the columns
 MAX_HEADER = 300  # characters of a header row that is repeated with every part of its table
 MAX_ROW = 900  # characters of a row on average; wider ones are lists
+_CROSSES = frozenset(["", *"x✓✗✔✘●•-–—"])  # without brackets: "(x)", "[ ]"
 MAX_CELL = 20_000  # characters: a program allows 32,767, and hostile files have more
 
 
@@ -120,11 +131,24 @@ def _side_by_side(group: list[_Row], hidden: set[int]) -> list[list[int]]:
         if any(at not in hidden for at in _numbers_between(column, following)):
             parts.append([])
         parts[-1].append(following)
+    tables: list[list[int]] = []
     for part in parts:
         first = [group[0].cells.get(at, "") for at in part]
         if len(part) < 2 or not all(first) or not is_header(first):  # noqa: PLR2004 a table has two columns
             return [used]
-    return parts
+        if tables and _are_values(group[1:], tables[-1][0], part):
+            tables[-1] += part
+        else:
+            tables.append(part)
+    return tables
+
+
+def _are_values(rows: Sequence[_Row], label: int, part: Sequence[int]) -> bool:
+    """Whether columns behind an empty one have values of what the `label` column names, and no names."""
+    values = [row for row in rows if not row.cells.keys().isdisjoint(part)]
+    columns = [[row.cells.get(at, "") for row in values] for at in (label, *part)]
+    labels, *others = ([cell for cell in column if cell and not is_figure(cell)] for column in columns)
+    return 0 < len(labels) == len(values) and all(2 * len({*words}) <= len(values) for words in others)
 
 
 def _stacked(rows: list[_Row]) -> Iterator[list[_Row]]:
@@ -159,9 +183,11 @@ def _names_columns(*rows: _Row) -> bool:
     return is_header(names, below)
 
 
-def _repeats_cell(row: _Row) -> bool:
-    """Whether a row has a cell twice, as a row of crosses does: a header names each column once."""
-    return len({*row.cells.values()}) < len(row.cells)
+def _has_cross(row: _Row) -> bool:
+    """Whether a row has a cell twice, or a sign as "(x)" or "✓" behind its first one, as no header has."""
+    cells = [*row.cells.values()]
+    signs = (cell.casefold().strip("()[] ") for cell in cells[1:])
+    return len({*cells}) < len(cells) or not _CROSSES.isdisjoint(signs)
 
 
 class _Writer:
@@ -190,7 +216,9 @@ class _Writer:
             self._header = _header_of(rows, columns)
         header = [*self._header.values()]
         # Names that come twice are those of groups, and the header follows.
-        self._is_header_alone = len(rows) == 1 and not continues and len({*header} - {""}) == len(header)
+        is_row = len(rows) == 1 and len({*header} - {""}) == len(header)
+        is_alone = is_row or (len(rows) == 2 and bool(grouped(*_texts(rows, columns))))  # noqa: PLR2004
+        self._is_header_alone = is_alone and not continues
         columns = sorted(self._header or columns)  # where a table goes on, also those that are empty here
         above = [header] if continues else []
         texts = with_spanned([*above, *(self._texts(row, columns) for row in rows)])[len(above) :]
@@ -236,14 +264,15 @@ class _Writer:
         has_all = row.cells.keys() == self._header.keys()
         if self._is_header_alone and not (has_all and below and not _names_columns(below[0])):
             return True
-        return not _names_columns(row, *below[:1]) or _repeats_cell(row)
+        return not _names_columns(row, *below[:1]) or _has_cross(row)
 
     def _names_group(self, row: _Row, below: Sequence[_Row]) -> bool:
         """Whether a row with a single cell is the name of rows that belong to the table above."""
         if not below or len(below[0].cells) == 1 or min(self._header) not in row.cells:
             return False
         are_long = any(2 * len(other.cells) > len(self._header) > 2 for other in below)  # noqa: PLR2004 not pairs
-        return (are_long or self._is_header_alone) and self._continues(*below)
+        is_group = are_long or self._is_header_alone or _has_cross(below[0])
+        return is_group and self._continues(*below)
 
     def _is_wide(self, lines: list[str]) -> bool:
         header = pipe_row(self._header.values())
