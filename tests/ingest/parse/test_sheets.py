@@ -696,6 +696,54 @@ def test_texts_in_old_workbooks_have_their_formats() -> None:
     assert document.text.endswith("| No.A-12 |  |")
 
 
+@pytest.mark.parametrize(
+    ("form", "language", "expected"),
+    [
+        ('#,##0.000 "€"', "de", "1.234,500 €"),
+        ("General", "de", "1234,5"),
+        ("#,##0.0", "fr", "1 234,5"),
+        ("#,##0.0", "en", "1,234.5"),
+        ("#,##0.00 [$€-407]", "en", "1,234.50 €"),  # Excel shows numbers as its user's system does
+        ("[$$-409]#,##0.00", "de_DE", "$1.234,50"),
+        ("#,##0.00", "de-CH", "1’234.50"),
+        ("#,##0.00", "es-MX", "1,234.50"),
+        ("0.00%", "sv", "123450,00%"),
+    ],
+)
+def test_numbers_are_in_the_notation_of_their_program(form: str, language: str, expected: str) -> None:
+    assert formatted(1234.5, form, language=language) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "expected"),
+    [
+        ("docProps/app.xml", "<vt:lpstr>Arbeitsblätter</vt:lpstr>", "38.500 €"),
+        ("docProps/app.xml", "<vt:lpstr>Worksheets</vt:lpstr><vt:lpstr>Listy</vt:lpstr>", "38,500 €"),
+        ("docProps/core.xml", "<dc:language>de-AT</dc:language>", "38.500 €"),
+    ],
+)
+def test_numbers_are_in_the_notation_of_the_program_that_saved_their_workbook(
+    part: str, content: str, expected: str
+) -> None:
+    spaces = 'xmlns:vt="urn:vt" xmlns:dc="http://purl.org/dc/elements/1.1/"'
+    saved = {part: f"<Properties {spaces}>{content}</Properties>"}
+    book = workbook(sheet("Band|Gehalt", "E5|38500#1"), formats="#,##0 &quot;€&quot;", **saved)
+    assert parse(book, "a.xlsx").text.endswith(f"| E5 | {expected} |")
+
+
+@pytest.mark.parametrize(
+    ("formats", "expected"),
+    [
+        ("#,##0.00 [$€-407];;0.0", "1.250,00 €"),
+        ("#,##0.00 [$€-407];;[$$-409]0", "1,250.00 €"),
+        ("#,##0.00 [$€-2]", "1,250.00 €"),
+    ],
+)
+def test_the_only_language_that_formats_name_is_that_of_their_workbook(formats: str, expected: str) -> None:
+    book = workbook(sheet("Ware|Preis", "Tee|1250#1"), formats=formats)
+    assert parse(book, "a.xlsx").text.endswith(f"| Tee | {expected} |")
+
+
 def test_cells_that_are_struck_out_are_marked() -> None:
     fonts = [record(0x31, bytes(2) + bytes([flags]) + bytes(11) + b"\1\0A") for flags in (0, 8)]
     styles = b"".join([*fonts, *(record(0xE0, struct.pack("<HH16x", font, 0)) for font in (0, 1))])

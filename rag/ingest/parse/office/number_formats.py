@@ -5,13 +5,13 @@ from __future__ import annotations
 import locale
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from math import isfinite
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rag.ingest.parse.document_parts import toml_beside
 from rag.text.dates import JAPANESE_ERAS, REPUBLIC, Era
@@ -21,6 +21,11 @@ BUILT_IN: dict[int, str] = {
     int(number): form for numbers, form in _DATA["built_in"].items() for number in numbers.split()
 }
 """Formats that files name by number."""
+WORKSHEETS: Mapping[str, str] = _DATA["worksheets"]
+"""The languages of Excel by what they call worksheets."""
+_SEPARATORS = {
+    tag: str.maketrans(",.", marks) for tags, marks in _DATA["separators"].items() for tag in tags.split()
+}
 
 _TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"?|(?:\\|!(?=[-.,/:%]|[^\x00-\x7f]))(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]-]*)(?:-(?P<locale>[\w-]+))?[^\]]*\]'
@@ -40,11 +45,12 @@ class _Token(NamedTuple):
     text: str
 
 
-def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
+def formatted(number: float, form: str, *, since_1904: bool = False, language: str = "") -> str:
     """A number in a format such as "#,##0.00;[Red](#,##0.00)".
 
-    Numbers are in English notation. Months and days have their names in the language of the format, else in
-    English. A format that can't be parsed has no effect. What isn't a number is "#NUM!", as in Excel.
+    Numbers are in the notation of the `language` of the program, as in Excel, whatever the format says; else
+    of English. Months and days have their names in the language of the format, else in English. A format that
+    can't be parsed has no effect. What isn't a number is "#NUM!", as in Excel.
     """
     if not isfinite(number):
         return "#NUM!"
@@ -55,9 +61,10 @@ def formatted(number: float, form: str, *, since_1904: bool = False) -> str:
     if kinds & {"date", "elapsed"} or ("calendar" in kinds and not is_number):
         return _date(number, tokens, _language(of_section), since_1904=since_1904)
     size = abs(number) if is_negative else number
+    marks = _of_language(_SEPARATORS, language) or {}
     if "digits" not in kinds and "fraction" not in kinds:
-        return _with(_general_format(size), tokens).strip()
-    return _number(size, tokens).strip()
+        return _with(_general_format(size).translate(marks), tokens).strip()
+    return _number(size, tokens, marks).strip()
 
 
 def formatted_text(text: str, form: str) -> str:
@@ -139,7 +146,7 @@ def _sections(form: str) -> list[list[_Token]]:
     return sections
 
 
-def _number(number: float, tokens: list[_Token]) -> str:
+def _number(number: float, tokens: list[_Token], marks: dict[int, int]) -> str:
     percents = sum(token.kind == "percent" for token in tokens)
     digits = [token.text for token in tokens if token.kind == "digits"]
     if len(digits) > 1 and not re.search("[.,].", "0".join(digits).rstrip(",")):
@@ -149,7 +156,8 @@ def _number(number: float, tokens: list[_Token]) -> str:
     texts, first = [], True
     for token in tokens:
         if token.kind == "digits":
-            texts.append(_digits(number * 100**percents, token.text, scientific=scientific) if first else "")
+            text = _digits(number * 100**percents, token.text, scientific=scientific) if first else ""
+            texts.append(text.translate(marks))
             first = False
         elif token.kind == "fraction":
             texts.append(_fraction(number, token.text))
@@ -295,14 +303,38 @@ def _language(tokens: Iterable[_Token]) -> _Language:
 
     Others count as English.
     """
-    tag = next((token.text for token in tokens if token.kind == "locale"), "") or _untold_language(tokens)
-    if re.fullmatch("[0-9A-F]{1,8}", tag, re.IGNORECASE):
-        number = int(tag, 16)
-        # Other bits choose a calendar, digits or a form: the lowest ten are the language.
-        names = (locale.windows_locale.get(code) for code in (number & 0xFFFF, number & 0x3FF | 0x400))
-        tag = next(filter(None, names), "en")
-    languages, parts = _languages(), re.split("[_-]", tag.lower())
-    return languages.get("-".join(parts[:2])) or languages.get(parts[0], languages["en"])
+    tag = _stated_tag(tokens, least=0) or _untold_language(tokens)
+    languages = _languages()
+    return _of_language(languages, tag) or languages["en"]
+
+
+_LEAST_LOCALE = 0x400  # smaller numbers are of no country: "[$€-2]"
+
+
+def _stated_tag(tokens: Iterable[_Token], least: int = _LEAST_LOCALE) -> str:
+    """The tag of the language that a format names, or ""."""
+    tag = next((token.text for token in tokens if token.kind == "locale"), "")
+    if not re.fullmatch("[0-9A-F]{1,8}", tag, re.IGNORECASE):
+        return tag
+    number = int(tag, 16)
+    # Other bits choose a calendar, digits or a form: the lowest ten are the language.
+    codes = (number & 0xFFFF, number & 0x3FF | 0x400) if number & 0xFFFF >= least else ()
+    return next(filter(None, map(locale.windows_locale.get, codes)), "")
+
+
+def named_language(forms: Iterable[str]) -> str:
+    """The language that formats name, "" if they name several or none."""
+    tags = {_stated_tag(section) for form in forms for section in _sections(form[:_MAX_FORMAT])} - {""}
+    return tags.pop() if len(tags) == 1 else ""
+
+
+T = TypeVar("T")
+
+
+def _of_language(table: Mapping[str, T], tag: str) -> T | None:
+    """What a table has for a language in a country, else for the language."""
+    parts = re.split("[_-]", tag.lower())
+    return table.get("-".join(parts[:2])) or table.get(parts[0])
 
 
 def _untold_language(tokens: Iterable[_Token]) -> str:

@@ -20,7 +20,13 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_draft import Draft, core_properties, document_of_draft
 from rag.ingest.parse.office import drawings_and_forms
-from rag.ingest.parse.office.number_formats import BUILT_IN, formatted, formatted_text
+from rag.ingest.parse.office.number_formats import (
+    BUILT_IN,
+    WORKSHEETS,
+    formatted,
+    formatted_text,
+    named_language,
+)
 from rag.ingest.parse.office.sheets import MAX_COLUMNS, Sheet, write_sheet
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, ticked, with_scripts, with_symbols
 from rag.ingest.parse.zip_package import (
@@ -124,6 +130,7 @@ class _Book:
         about = child(root, "workbookPr")
         self._since_1904 = about is not None and about.get("date1904") in _TRUE
         self._styles = _cell_styles(package.related_xml(main, "styles"))
+        self._language = _language(package) or named_language(style.form for style in self._styles)
         strings = package.related_as(main, "sharedStrings")
         self._strings = (
             [_string(item) for item in _elements(package, strings, "si")] if strings in package else []
@@ -194,7 +201,7 @@ class _Book:
 
     def _number(self, value: str, form: str) -> str:
         try:
-            return formatted(float(value), form, since_1904=self._since_1904)
+            return formatted(float(value), form, since_1904=self._since_1904, language=self._language)
         except (ValueError, OverflowError):
             return value
 
@@ -329,6 +336,13 @@ def _elements(package: Package, path: str, *tags: str) -> Iterator[Element]:
                     element.clear()
         except (ET.ParseError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError) as error:
             raise ParseError(f"the file is damaged: its part {path} is not valid XML") from error
+
+
+def _language(package: Package) -> str:
+    """The language of the program that saved a workbook last, whose notation people see; "" if unknown."""
+    names = (text.text or "" for text in package.xml_if_there("docProps/app.xml").iter("lpstr"))
+    of_excel = (WORKSHEETS[name] for name in names if name in WORKSHEETS)
+    return next(of_excel, core_properties(package).language)
 
 
 def _cell_styles(styles: Element) -> list[_CellStyle]:
