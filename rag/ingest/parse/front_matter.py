@@ -10,6 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -264,6 +265,16 @@ _UNREAD = re.compile(
 )
 """Switches, places on a site, templates that nobody has filled in, pictures, and ids."""
 _NOTE_LINK = re.compile(r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")
+
+
+def split_date(entries: Mapping[str, str]) -> tuple[datetime | None, dict[str, str]]:
+    """The date that the entries of a text state, and the entries without `date` if that is one.
+
+    The others stay, because a collection may declare fields for them: `created`, `updated`.
+    """
+    days = {key: day for key in DATES if (day := date(entries.get(key, "")))}
+    others = {key: value for key, value in entries.items() if key != "date" or key not in days}
+    return next(iter(days.values()), None), others
 
 
 def readable_lines(entries: Mapping[str, str], title: str) -> list[str]:

@@ -19,14 +19,13 @@ from rag.ingest.parse.document_parts import (
     Lines,
     alternative_text,
     block,
-    date,
     line_blocks,
     listed_names,
     shifted,
     title_line,
     with_facts,
 )
-from rag.ingest.parse.front_matter import ACCESS_KEYS, DATES, readable_lines, split_front_matter
+from rag.ingest.parse.front_matter import ACCESS_KEYS, readable_lines, split_date, split_front_matter
 from rag.ingest.parse.text_and_settings import parse_yaml
 from rag.ingest.parse.titles_and_questions import heading_words, markdown_title
 from rag.text.plain_text import one_line, without_note_ids
@@ -182,10 +181,9 @@ def _with_properties(document: Document, head: str, entries: Mapping[str, str]) 
 
 def _stated(document: Document, entries: Mapping[str, str]) -> Document:
     """The document with the date and the metadata of its front matter."""
-    days = {key: day for key in DATES if (day := date(entries.get(key, "")))}
-    header_keys = {"title", "date"} if "date" in days else {"title"}
-    metadata = with_facts({key: value for key, value in entries.items() if key not in header_keys})
-    return replace(document, date=next(iter(days.values()), None), metadata=metadata)
+    day, others = split_date(entries)
+    metadata = with_facts({key: value for key, value in others.items() if key != "title"})
+    return replace(document, date=day, metadata=metadata)
 
 
 def _is_content(entries: Mapping[str, str]) -> bool:

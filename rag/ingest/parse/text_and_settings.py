@@ -19,12 +19,12 @@ from rag.ingest.parse.document_parts import (
     Lines,
     Part,
     compose,
-    date,
     heading,
     line_blocks,
     paragraphs,
     with_letters,
 )
+from rag.ingest.parse.front_matter import split_date
 from rag.ingest.parse.source_code import code_blocks
 from rag.ingest.parse.titles_and_questions import numbered_title
 from rag.text.plain_text import one_line
@@ -129,7 +129,7 @@ def parse(text: str, name: str) -> Document:
 _MAX_CHARS = 8_000  # of all headers
 _HEADER = re.compile(r"([A-Za-z][\w-]{0,40}):(?:[ \t]+(\S.*))?$")
 _FIELD = re.compile(r":([A-Za-z][\w -]{0,40}):(?:[ \t]+(\S.*))?$")
-_HEADER_TITLES, _DATES = ("title", "subject"), ("date", "created")
+_HEADER_TITLES = ("title", "subject")
 
 
 class Headers(NamedTuple):
@@ -156,8 +156,8 @@ def field_list(text: str) -> Headers:
 
 def _headers(entries: dict[str, str]) -> Headers:
     titled = next((name for name in _HEADER_TITLES if entries.get(name)), "")
-    dated, day = next(((name, day) for name in _DATES if (day := date(entries.get(name, "")))), ("", None))
-    metadata = {name: value for name, value in entries.items() if value and name not in {titled, dated}}
+    day, others = split_date(entries)
+    metadata = {name: value for name, value in others.items() if value and name != titled}
     return Headers(numbered_title(entries.get(titled, ""), metadata), day, metadata)
 
 

@@ -586,7 +586,17 @@ def test_a_pep_is_called_as_its_header_says_and_not_abstract() -> None:
         "PEP 8 \u2013 Style Guide for Python Code",
         datetime(2001, 7, 5, tzinfo=UTC),
     )
-    assert document.metadata == {"pep": "8", "status": "Active"}
+    assert document.metadata == {"pep": "8", "status": "Active", "created": "05-Jul-2001"}
+
+
+def test_headers_date_a_text_as_front_matter_does_and_their_dates_stay_metadata() -> None:
+    headers = "Title: Delta\nCreated: 28-Aug-2019\nUpdated: 2024-01-01\n"
+    document = parse(f"{headers}\nText.".encode(), "delta.rst")
+    assert document.date == datetime(2024, 1, 1, tzinfo=UTC)
+    assert document.metadata == {"created": "28-Aug-2019", "updated": "2024-01-01"}
+    dated = parse(f"{headers}Date: 2021-05-01\n\nText.".encode(), "delta.txt")
+    assert dated.date == datetime(2021, 5, 1, tzinfo=UTC)
+    assert "date" not in dated.metadata
 
 
 @pytest.mark.parametrize(
