@@ -24,7 +24,6 @@ from rag.text.plain_text import one_line
 _LINK = re.compile(r"<([^<>|\s]+)(?:\|([^<>]*))?>")
 _MEDIA = ("photo", "file", "media_type", "sticker_emoji")
 _MESSENGER_MEDIA = ("photos", "videos", "audio_files", "gifs", "files", "media", "sticker")
-_MOST_NESTED = 12  # blocks in blocks of a message
 _MAX_QUOTE = 60  # characters of a message that an answer to it quotes
 _UNSHOWN = frozenset(
     {"channel_join", "channel_leave", "group_join", "group_leave", "bot_add", "bot_remove", "tombstone"}
@@ -293,18 +292,16 @@ def _slack_texts(item: Mapping[str, Any]) -> Iterator[str]:
             yield string(file, "plain_text") or string(file, "preview")
 
 
-def _block_text(value: object, depth: int = 0) -> str:
+def _block_text(value: object) -> str:
     """The text in blocks of a message in Slack, however they are nested."""
-    if depth > _MOST_NESTED:
-        return ""
     if isinstance(value, list):
-        return "\n".join(filter(None, (_block_text(item, depth + 1) for item in value)))
+        return "\n".join(filter(None, map(_block_text, value)))
     if not isinstance(value, dict):
         return value if isinstance(value, str) else ""
     if value.get("type") == "rich_text_section":  # words of one line
-        return "".join(_block_text(item, depth + 1) for item in dicts(value.get("elements")))
+        return "".join(map(_block_text, dicts(value.get("elements"))))
     inner = (value.get("text") or value.get("url"), value.get("fields"), value.get("elements"))
-    return "\n".join(filter(None, (_block_text(item, depth + 1) for item in inner)))
+    return "\n".join(filter(None, map(_block_text, inner)))
 
 
 def _chatgpt_messages(conversation: Mapping[str, Any]) -> Iterator[_Message]:

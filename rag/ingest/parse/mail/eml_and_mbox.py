@@ -281,7 +281,6 @@ def _mail_bytes(data: bytes) -> bytes:
 _SIGNATURES = re.compile(r"application/(pgp-signature|(x-)?pkcs7-signature)")
 _WRAPPED = re.compile(r"application/(vnd\.)?ms-tnef")
 _ENCRYPTED = re.compile(r"application/(x-)?pkcs7-mime")
-_DEPTH = 50  # parts within parts; mail programs refuse more, too
 _SHARE = 2  # HTML with that many times the words of the plain text says more than it
 _LENGTH = 120  # characters of a name without its suffix
 _FLOWING = re.compile(r"^(?![^\S\n]*>|-- $)(.*\S) \n(?=[^>\s])", re.MULTILINE)
@@ -326,23 +325,21 @@ class Parts:
 def parts_of(message: Message) -> Parts:
     """The parts of a message, without signatures, and without images that its text shows."""
     parts = Parts()
-    _collect(message, parts, 0)
+    _collect(message, parts)
     return parts
 
 
-def _collect(part: Message, parts: Parts, depth: int) -> None:
+def _collect(part: Message, parts: Parts) -> None:
     kind, inner = part.get_content_type(), _parts_in(part)
-    if depth > _DEPTH:
-        raise ParseError("nested too deeply")
     # A signed mail of this type can be read, though encrypted ones have the same.
     is_signed = part.get_param("smime-type") == "signed-data"
     if kind == "multipart/encrypted" or (_ENCRYPTED.match(kind) and not is_signed):
         parts.remarks.append("it is encrypted, so only its headers were read")
     elif kind == "multipart/alternative":
-        _collect_best(inner, parts, depth)
+        _collect_best(inner, parts)
     elif part.get_content_maintype() == "multipart":
         for inner_part in inner:
-            _collect(inner_part, parts, depth + 1)
+            _collect(inner_part, parts)
     elif _is_body(part, kind):
         decoded = decode_part(_content(part), _stated_charset(part))
         parts.bodies += _body(clean(decoded.text), part, kind)
@@ -363,11 +360,11 @@ def part_of(kind: str, data: bytes) -> Message:
     return part
 
 
-def _collect_best(inner: list[Message], parts: Parts, depth: int) -> None:
+def _collect_best(inner: list[Message], parts: Parts) -> None:
     """Collect the plain text of alternatives, or the HTML if it says much more, and a meeting in any case."""
     offers = [Parts() for _ in inner]
     for alternative, offer in zip(inner, offers, strict=True):
-        _collect(alternative, offer, depth + 1)
+        _collect(alternative, offer)
         parts.attached += offer.attached
         parts.names.add(name for name, _ in offer.attached)
         parts.remarks += offer.remarks

@@ -39,7 +39,6 @@ _KINDS = {1: "To", 2: "Cc"}
 _HEADS = (32, 24, 8)  # bytes before the properties of a message, of one inside, and of recipients and files
 _PROPERTY = struct.Struct("<HHI8s")
 _EPOCH = datetime(1601, 1, 1, tzinfo=UTC)
-_DEPTH = 10  # messages within messages
 
 
 def parse(data: bytes, name: str) -> Document:
@@ -57,7 +56,7 @@ def _message(data: bytes) -> Message:
 
     try:
         with olefile.OleFileIO(io.BytesIO(data)) as ole:
-            message = _Folder(ole, "", _HEADS[0]).message(0)
+            message = _Folder(ole, "", _HEADS[0]).message()
     except (RecursionError, ParseError):
         raise
     except Exception as error:  # the library raises all kinds of errors on damaged files
@@ -89,7 +88,7 @@ class _Folder:
         whole = len(raw) // _PROPERTY.size * _PROPERTY.size
         self.numbers = {number: value for _, number, _, value in _PROPERTY.iter_unpack(raw[:whole])}
 
-    def message(self, depth: int) -> Message:
+    def message(self) -> Message:
         """The message in this storage, with its bodies and files."""
         message = Message()
         self._address(message)
@@ -99,7 +98,7 @@ class _Folder:
         if id_ := self.text(_ID):
             message["Message-ID"] = _encoded_header(id_)
         message["MIME-Version"] = "1.0"
-        files = [*self._files(depth)]
+        files = [*self._files()]
         encrypted = any(file.get_content_type() == "application/pgp-encrypted" for file in files)
         return multipart(message, "encrypted" if encrypted else "mixed", [*self._bodies(), *files])
 
@@ -131,16 +130,14 @@ class _Folder:
     def _html(self) -> bytes:
         return self.text(_HTML).encode("utf-8", "replace") or self._stream(f"__substg1.0_{_HTML}0102")
 
-    def _files(self, depth: int) -> Iterator[Message]:
+    def _files(self) -> Iterator[Message]:
         for attachment in self._folders("__attach_version1.0_"):
             name = attachment.first(_LONG_NAME, _SHORT_NAME, _NAME)
             inner = f"{attachment.path}__substg1.0_{_DATA}000D/"
             if self._ole.exists(f"{inner}__properties_version1.0"):
-                if depth >= _DEPTH:
-                    raise ParseError("nested too deeply")
                 part = Message()
                 part.set_type("message/rfc822")
-                part.set_payload([_Folder(self._ole, inner, _HEADS[1]).message(depth + 1)])
+                part.set_payload([_Folder(self._ole, inner, _HEADS[1]).message()])
             else:
                 part = part_of(attachment.text(_MIME) or "application/octet-stream", attachment.data())
                 if id_ := attachment.text(_CONTENT_ID):

@@ -22,7 +22,6 @@ from rag.text.table_heads import COVERED
 
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"
-MAX_DEPTH = 500  # groups within groups; no program writes a tenth
 PLAIN_LEVEL = 9  # outline level of plain text
 SAME_EDGE = 60  # twips between the edges of cells in one column at most
 
@@ -185,8 +184,6 @@ class _Reader:
 
     def _group(self, *, opens: bool) -> None:
         if opens:
-            if len(self._stack) >= MAX_DEPTH:
-                raise ParseError("nested too deeply")
             self._stack.append(self._state)
         elif self._stack:
             closed, self._state = self._state.into, self._stack.pop()

@@ -27,7 +27,7 @@ from rag.ingest.parse.pdf.page_layout import Row, dehyphenator, ends_sentence, h
 from rag.ingest.parse.pdf.page_parts import PagePart, parts_of, with_headers_of_tables
 from rag.ingest.parse.pdf.page_tables import with_headers
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
-from rag.ingest.parse.pdf.readable_pages import DAMAGED, MAX_PAGES, sheets_of
+from rag.ingest.parse.pdf.readable_pages import DAMAGED, sheets_of
 from rag.ingest.parse.pdf.running_lines import bodies_of, without_line_numbers
 from rag.ingest.parse.pdf.text_page import HYPHEN, Pdfium
 from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE
@@ -98,8 +98,7 @@ def _open(data: bytes) -> Pdfium:
 
 def _labels(pdf: Pdfium) -> list[str]:
     """The page labels, as printed on the pages; none if the file has none."""
-    count = min(len(pdf), MAX_PAGES)
-    return [title_line(pdf.get_page_label(page)) for page in range(count)] if pdf.get_page_label(0) else []
+    return [title_line(pdf.get_page_label(page)) for page in range(len(pdf))] if pdf.get_page_label(0) else []
 
 
 def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:

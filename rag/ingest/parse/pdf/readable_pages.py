@@ -20,7 +20,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -34,7 +34,6 @@ from rag.ingest.parse.pdf.text_page import Box, Pdfium
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
 from rag.report import names_briefly
 
-MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
 NO_TEXT = "no text, only images"
 RUN_OCR = 'set ocr = "auto" in [ingest], or run OCR on it first'
@@ -58,8 +57,6 @@ class Missing:
     images: list[int] = field(default_factory=list)
     recognised: list[int] = field(default_factory=list)
     plain: list[int] = field(default_factory=list)
-    has_more: bool = False
-    """Whether there are pages after the last one that is read."""
     has_reader: bool = False
     """Whether OCR was tried."""
 
@@ -74,7 +71,6 @@ class Missing:
             (_page_list(self.damaged), "left out: damaged"),
             (_page_list(self.garbled), f"left out: {NO_CHARACTERS}; {self.advice}"),
             (_page_list(self.images), f"left out: {NO_TEXT}; {self.advice}"),
-            (f"pages after {MAX_PAGES:,}" if self.has_more else "", "left out"),
             (_page_list(self.recognised), "read by OCR"),
             (_page_list(self.plain), "read as plain text: columns and tables may be lost"),
         )
@@ -103,8 +99,8 @@ def sheets_of(
     `second` returns the plain text of a page. It is asked where pdfium reads nothing or the text is vertical.
     With `reader`, OCR reads pages without text.
     """
-    missing = Missing(has_more=len(pdf) > MAX_PAGES, has_reader=reader is not None)
-    numbers = range(1, min(len(pdf), MAX_PAGES) + 1)
+    missing = Missing(has_reader=reader is not None)
+    numbers = range(1, len(pdf) + 1)
     sheets = [_sheet(pdf, number, missing, second, reader) for number in numbers]
     everything = "\n".join(line.text for sheet in sheets for line in sheet.lines)
     if not missing.recognised and is_garbled(everything):  # a short page proves nothing, but all together may
@@ -177,9 +173,7 @@ def _runs_down(sheet: PageLines) -> bool:
 
 def _plain_lines(text: str, sheet: PageLines) -> list[str]:
     """The lines of what the second reader reads on a page; of noise or of other letters, pdfium's columns."""
-    is_noise = is_garbled(text) or sum(bool(_ODD.match(character)) for character in text) > _ODDEST * len(
-        text
-    )
+    is_noise = is_garbled(text) or len(_ODD.findall(text)) > _ODDEST * len(text)
     return _columns_of(sheet) if is_noise or not {*_text_of(sheet)} <= {*text, "\n"} else text.splitlines()
 
 
@@ -311,8 +305,7 @@ def _has_odd_letters(visible: list[str]) -> bool:
     return len(plain) >= KINDS and common < COMMON * len(latin)
 
 
-_MOST = 5_000  # annotations and parts of the structure of a page
-_DEPTH = 40  # of the structure
+_MOST = 5_000  # annotations and objects of a page
 _UNSEEN = 2 | 32  # flags of annotations: hidden, no view. PDF 32000-1, table 165
 _PASSWORD = 1 << 13  # a flag of fields, table 228
 _LINE = 10.0  # points: how high a line is that stands for a picture
@@ -394,9 +387,11 @@ def _alternative_texts(pdfium: Pdfium, page: Pdfium) -> Iterator[Addition]:
     if not tree:
         return
     try:
-        texts = dict(_alternatives(pdfium, tree))
+        count = pdfium.FPDF_StructTree_CountChildren(tree)
+        parts = (pdfium.FPDF_StructTree_GetChildAtIndex(tree, at) for at in range(count))
+        texts = [*_alternatives(pdfium, parts)]
         places = _marked_boxes(pdfium, page) if texts else {}
-        for mark, text in texts.items():
+        for mark, text in texts:
             box = places.get(mark, Box(0, 0, 0, 0))
             below = box._replace(top=box.top, bottom=box.top + _LINE)  # of the file: y grows upwards
             yield Addition(text, below, is_note=mark not in places)
@@ -404,25 +399,15 @@ def _alternative_texts(pdfium: Pdfium, page: Pdfium) -> Iterator[Addition]:
         pdfium.FPDF_StructTree_Close(tree)
 
 
-def _alternatives(pdfium: Pdfium, tree: Pdfium) -> Iterator[tuple[int, str]]:
+def _alternatives(pdfium: Pdfium, parts: Iterable[Pdfium]) -> Iterator[tuple[int, str]]:
     """Marked-content ids and their alternative texts; the id is negative where the content has no mark."""
-    waiting = [
-        (pdfium.FPDF_StructTree_GetChildAtIndex(tree, number), 0)
-        for number in range(min(pdfium.FPDF_StructTree_CountChildren(tree), _MOST))
-    ]
-    for number in range(_MOST):
-        if not waiting:
-            return
-        part, depth = waiting.pop(0)
-        if not part or depth > _DEPTH:
-            continue
+    for part in filter(None, parts):
         if text := alternative_text(_text(pdfium.FPDF_StructElement_GetAltText, part)):
-            mark = pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(part, 0)
-            yield (mark if mark >= 0 else -number - 1), text
-            continue
-        count = min(pdfium.FPDF_StructElement_CountChildren(part), _MOST)
-        children = [pdfium.FPDF_StructElement_GetChildAtIndex(part, child) for child in range(count)]
-        waiting[:0] = [(child, depth + 1) for child in children]
+            yield pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(part, 0), text
+        else:
+            count = pdfium.FPDF_StructElement_CountChildren(part)
+            children = (pdfium.FPDF_StructElement_GetChildAtIndex(part, at) for at in range(count))
+            yield from _alternatives(pdfium, children)
 
 
 def _marked_boxes(pdfium: Pdfium, page: Pdfium) -> dict[int, Box]:
