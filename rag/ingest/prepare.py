@@ -114,8 +114,17 @@ def content_digest(data: bytes) -> str:
     The encoding of a text, a byte order mark, the kind of line ends and trailing white space don't count:
     editors and archives change them.
     """
-    plain = recoded(data).removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").rstrip()
+    text = data if _is_utf8(data) else recoded(data)  # nearly all texts need no look at their encoding
+    plain = text.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").rstrip()
     return hashlib.blake2b(plain, digest_size=16).hexdigest()
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\x00" not in data  # as UTF-16 has
 
 
 CHUNK_TOKENS, MULTILINGUAL_CHUNK_TOKENS = 254, 320

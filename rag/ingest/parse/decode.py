@@ -193,8 +193,6 @@ def in_utf8(data: bytes, label: str) -> bytes:
 
 def recoded(data: bytes) -> bytes:
     """A text in UTF-8, whatever its encoding; binary data stays as it is."""
-    if b"\x00" not in data and is_utf8(data):  # as nearly all texts are
-        return data
     if not _unicode_codec(data) and (b"\x00" in data or _CONTROL.search(data[:_HEAD].decode("latin-1"))):
         return data
     try:
