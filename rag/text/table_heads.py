@@ -23,8 +23,8 @@ LABEL = re.compile(r"\W*[^\W\d_]{2,12}\.?\s?\d{1,3}(?:\.\d{1,3})*\s?[.:)–—]"
 """The beginning of a numbered caption: "Table 1:", "Tab. 2.3 –"."""
 PAGE_BREAK = "\x0c"
 """A new page begins here, within the text of a block."""
-COVERED = "\ufddd"
-"""A noncharacter in place of a cell that the one to its left goes over."""
+ABOVE, COVERED = "\ufdde", "\ufddd"
+"""Noncharacters in place of a cell that the one above it, or to its left, goes over."""
 MAX_VALUE = 100  # characters of a cell that is a value of all columns that it goes over; more are a text
 MAX_GROWTH = 8  # times the length of a table: the most that values in further columns make of it
 
@@ -82,6 +82,15 @@ def pipe_table(rows: Iterable[Iterable[str]], columns: int) -> str:
     lines = [pipe_row(row) for row in with_spanned([*map(list, rows)])]
     lines[1:1] = [rule(columns)] if columns and len(lines) > 1 else []
     return "\n".join(lines)
+
+
+def with_cells_above(rows: Iterable[Sequence[str]]) -> list[Sequence[str]]:
+    """The rows with the text of a cell over several rows in each of these, in place of `ABOVE`."""
+    whole: list[Sequence[str]] = []
+    for row in rows:
+        above = [*(whole[-1] if whole else ()), *[""] * len(row)]
+        whole.append([over if cell == ABOVE else cell for cell, over in zip(row, above, strict=False)])
+    return whole
 
 
 def with_spanned(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:

@@ -21,7 +21,7 @@ from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE,
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import Span, one_line
-from rag.text.table_heads import PAGE_BREAK, is_header, pipe_table, with_spanned
+from rag.text.table_heads import PAGE_BREAK, is_header, pipe_table, with_cells_above, with_spanned
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -118,9 +118,9 @@ class Draft:
     def table(self, rows: Sequence[Sequence[str]]) -> None:
         """Add a table. A single cell above its columns, or each cell of a single column, is a paragraph.
 
-        Rows can have `COVERED` cells.
+        Rows can have `ABOVE` and `COVERED` cells.
         """
-        rows = with_spanned([[cell.strip() for cell in row] for row in rows])
+        rows = with_spanned(with_cells_above([cell.strip() for cell in row] for row in rows))
         used = sorted({at for row in rows for at, cell in enumerate(row) if cell.strip(PAGE_BREAK)})
         grid = [[row[at] if at < len(row) else "" for at in used] for row in rows]
         grid = [row for row in grid if any(cell.strip(PAGE_BREAK) for cell in row)]

@@ -19,7 +19,7 @@ from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.office.docx_styles import Numbering, Styles, is_code
 from rag.ingest.parse.typefaces import HEIGHTS, as_read, as_script, as_struck, with_scripts, with_symbols
 from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
-from rag.text.table_heads import COVERED, PAGE_BREAK
+from rag.text.table_heads import ABOVE, COVERED, PAGE_BREAK
 
 SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -293,10 +293,7 @@ class _Reader:
                 for cell, _ in row:
                     self.blocks(cell)
             return
-        texts: list[list[str]] = []
-        for row in rows:
-            texts += [self._cells(row, texts[-1] if texts else [])]
-        self.draft.table(texts)
+        self.draft.table([*map(self._cells, rows)])
 
     def _row(self, row: Element) -> list[tuple[Element, int]]:
         """The cells of a row, each with its column span."""
@@ -306,15 +303,11 @@ class _Reader:
         ]
         return [*([(row.makeelement("tc", {}), _number(skipped))] if skipped else []), *cells]
 
-    def _cells(self, row: list[tuple[Element, int]], above: list[str]) -> list[str]:
-        """The texts of a row's cells; a cell that is merged with the one above repeats its text."""
+    def _cells(self, row: list[tuple[Element, int]]) -> list[str]:
+        """The texts of a row's cells."""
         texts: list[str] = []
         for cell, span in row:
-            if _is_merged(cell):
-                text = above[len(texts)] if len(texts) < len(above) else ""
-            else:
-                text = self._cell(cell)
-            texts += [text, *[COVERED] * (span - 1)]
+            texts += [ABOVE if _is_merged(cell) else self._cell(cell), *[COVERED] * (span - 1)]
         return texts
 
     def _cell(self, cell: Element) -> str:

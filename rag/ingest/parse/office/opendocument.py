@@ -22,7 +22,7 @@ from rag.ingest.parse.pdf.text_page import Box, box_around
 from rag.ingest.parse.typefaces import HEIGHTS, as_read, as_script, as_struck, with_scripts
 from rag.ingest.parse.zip_package import ENCRYPTED, ZIP, Package, child, descendants, whole_number, xml_root
 from rag.text.plain_text import one_line
-from rag.text.table_heads import COVERED, PAGE_BREAK
+from rag.text.table_heads import ABOVE, COVERED, PAGE_BREAK
 
 SUFFIXES = (".odt", ".ott", ".fodt", ".ods", ".ots", ".fods", ".odp", ".otp", ".fodp")
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are only counted
@@ -239,19 +239,16 @@ class _Reader:
         return alternative_text("".join(element.itertext()))
 
     def _table_rows(self, table: Element) -> list[list[str]]:
-        """The texts of a table; a cell that spans several rows is repeated in each."""
+        """The texts of a table."""
         rows: list[list[str]] = []
         rows_left: dict[int, int] = {}
         for row in _elements_in_groups(table, "table-row", _ROWS):
             texts: list[str] = []
             for at, cell in enumerate(_repeated_cells(row)):
-                # A covered cell is below a cell that spans rows, whose text it repeats, or right of one.
+                # A covered cell is below a cell that spans rows, or right of one that spans columns.
                 rows_left[at] = rows_left.get(at, 0) - 1
-                is_covered = cell.tag == "covered-table-cell"
-                if is_covered and rows_left[at] >= 0 and at < len(rows[-1]):
-                    texts.append(rows[-1][at])
-                elif is_covered:
-                    texts.append(COVERED)
+                if cell.tag == "covered-table-cell":
+                    texts.append(ABOVE if rows_left[at] >= 0 else COVERED)
                 else:
                     rows_left[at] = repeat_count(cell, "number-rows-spanned") - 1
                     texts.append(self.cell_text(cell))

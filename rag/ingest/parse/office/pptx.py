@@ -11,7 +11,7 @@ from rag.ingest.parse.document_parts import numeral
 from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.pdf.text_page import Box
 from rag.ingest.parse.zip_package import Package, child, descendants, whole_number
-from rag.text.table_heads import COVERED
+from rag.text.table_heads import ABOVE, COVERED
 
 SUFFIXES = (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
@@ -221,21 +221,16 @@ class _Numbers:
 
 
 def _rows(table: Element) -> list[list[str]]:
-    """The texts of a table's cells; a cell that is merged with the one above repeats its text."""
-    rows: list[list[str]] = []
-    for row in descendants(table, "tr"):
-        texts: list[str] = []
-        for at, cell in enumerate(descendants(row, "tc")):
-            if cell.get("vMerge") in {"1", "true"}:
-                texts.append(rows[-1][at] if rows and at < len(rows[-1]) else "")
-            elif cell.get("hMerge") in {"1", "true"}:
-                texts.append(COVERED)
-            else:
-                texts.append(
-                    " ".join(map(drawings_and_forms.paragraph_text, descendants(cell, "txBody", "p")))
-                )
-        rows.append(texts)
-    return rows
+    """The texts of a table's cells."""
+    return [[*map(_cell_text, descendants(row, "tc"))] for row in descendants(table, "tr")]
+
+
+def _cell_text(cell: Element) -> str:
+    if cell.get("vMerge") in {"1", "true"}:
+        return ABOVE
+    if cell.get("hMerge") in {"1", "true"}:
+        return COVERED
+    return " ".join(map(drawings_and_forms.paragraph_text, descendants(cell, "txBody", "p")))
 
 
 def _has_words(shape: Element) -> bool:

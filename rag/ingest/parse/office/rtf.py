@@ -18,11 +18,12 @@ from rag.ingest.parse.decode import codec_of, decode_part, is_utf8
 from rag.ingest.parse.document_draft import Draft, Properties, document_of_draft
 from rag.ingest.parse.document_parts import MAX_SPAN, join_surrogates, listed_names, listed_pairs
 from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck
-from rag.text.table_heads import COVERED
+from rag.text.table_heads import ABOVE, COVERED
 
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"
 PLAIN_LEVEL = 9  # outline level of plain text
+_MERGED = {"clvmrg": ABOVE, "clmrg": COVERED}
 SAME_EDGE = 60  # twips between the edges of cells in one column at most
 
 _TOKEN = re.compile(
@@ -413,9 +414,7 @@ def _by_column(rows: Sequence[_Row]) -> list[list[str]]:
         texts = [""] * begin
         for text, edge, merged in zip(row.texts, row.ends, row.merged, strict=False):
             span = max(bisect_right(edges, edge) - 1 - len(texts), 0)
-            above = table[-1] if table and merged == "clvmrg" else []
-            cells = [COVERED if merged == "clmrg" else text, *[COVERED] * (span - 1)]
-            texts += (above[len(texts) : len(texts) + span] or cells)[:span]
+            texts += [_MERGED.get(merged, text), *[COVERED] * (span - 1)][:span]
         table.append(texts)
     return table
 
