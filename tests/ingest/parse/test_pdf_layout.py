@@ -1696,6 +1696,31 @@ def test_a_line_that_hangs_below_other_rows_is_no_label_of_them() -> None:
     assert "| [A3] | Scott Ames, Carmit Hazay on proofs without a setup for all who prove |  |" in text
 
 
+@pytest.mark.parametrize(
+    ("font", "y", "between"), [("B", 628, "\n\nPositions\n\n"), ("F", 640, "\n| Positions |  |\n")]
+)
+def test_a_heading_between_rows_with_a_line_below_each_is_in_no_cell_of_the_next(
+    font: str, y: int, between: str
+) -> None:
+    """It is bold, or further from the row below it than the lines of a cell are."""
+    rows = [(700, "ISIN", "DE1"), (680, "WKN", "A0"), (660, "Fee", "5 %")]
+    rows += [(612, "SAP", "6 %"), (592, "ASML", "5 %"), (572, "LVMH", "4 %")]
+    cells = [At(x, row, text) for row, *texts in rows for x, text in zip((54, 254), texts, strict=True)]
+    drawn = "".join(f"50 {row - 5} m 450 {row - 5} l S " for row, *_ in rows)
+    heading = At(52, y, "Positions", 10, font)
+    text = parsed([*cells, heading, *column(50, "body", top=500)], drawn=drawn).text
+    assert f"\n| Fee | 5 % |{between}| SAP | 6 % |\n" in text
+
+
+@pytest.mark.parametrize(("size", "font"), [(12, "F"), (10, "B")])
+def test_a_heading_close_below_a_table_is_no_part_of_its_last_row(size: int, font: str) -> None:
+    rows = [("Name", "Libman"), ("Phone", "123"), ("Revised", "2018")]
+    heading = At(180, 558, "SECTION 2. Hazards", size, font)
+    document = parsed([*table(rows), heading, *column(60, "body", top=530)])
+    assert titles_of(document) == ["SECTION 2. Hazards"]
+    assert "| Revised | 2018 |\n\nSECTION 2. Hazards\n\nbody" in document.text
+
+
 def test_a_larger_line_between_two_tables_is_a_heading() -> None:
     rows = [["Who", "What"], ["Ann", "Seeds"], ["Bob", "Hay"], ["Cem", "Corn"]]
     below = table([["When", "Where"], ["May", "Barn"], ["June", "Mill"], ["July", "Inn"]], top=520)

@@ -24,7 +24,7 @@ from rag.ingest.parse.pdf.page_layout import (
     level_rows,
     with_next_line,
 )
-from rag.ingest.parse.pdf.page_tables import is_number, split_cell
+from rag.ingest.parse.pdf.page_tables import EDGE, heads, is_number, split_cell
 from rag.ingest.parse.pdf.pdf_words import Line
 from rag.ingest.parse.pdf.text_page import Box, box_around
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
@@ -92,7 +92,7 @@ class _Grid(NamedTuple):
 
     def contains(self, line: Line) -> bool:
         """Whether the middle of a line is in it."""
-        return self.xs[0] < line.box.across < self.xs[-1] and self.ys[0] < line.box.middle < self.ys[-1]
+        return line.box.is_inside(Box(self.xs[0], self.ys[0], self.xs[-1], self.ys[-1]))
 
     def slot(self, line: Line) -> _Slot:
         """The row and column of a line that it contains, or nearly, where rules are one."""
@@ -249,9 +249,11 @@ def _grid_between(columns: Sequence[Box], rows: Sequence[Box]) -> _Grid:
 def _ruled_rows(level: Sequence[Box], lines: Sequence[Line]) -> Iterator[_Grid]:
     """The tables without upright rules that have level ones between all rows."""
     frames: list[list[Box]] = []
+    ordered = sorted(lines, key=_middle)
     for rule in level:
         last = frames[-1][-1] if frames else None
-        if last and max(abs(rule.left - last.left), abs(rule.right - last.right)) <= _SAME:
+        is_alike = last and max(abs(rule.left - last.left), abs(rule.right - last.right)) <= _SAME
+        if last and is_alike and not _has_heading(ordered, last, rule):
             frames[-1].append(rule)
         else:
             frames.append([rule])
@@ -264,6 +266,24 @@ def _ruled_rows(level: Sequence[Box], lines: Sequence[Line]) -> Iterator[_Grid]:
             if inside and (gaps := _gaps(inside)) and _are_rows(inside, [left, *gaps, right], ys):
                 upright = [Box(gap, ys[0], gap, ys[-1]) for gap in gaps]
                 yield _Grid([left, *gaps, right], ys, frame, upright)
+
+
+def _middle(line: Line) -> float:
+    return line.box.middle
+
+
+def _has_heading(ordered: Sequence[Line], above: Box, below: Box) -> bool:
+    """Whether a line between two rules heads the row below it: it stands where this begins, and apart.
+
+    The lines are in the order of their middles: a page may have thousands, and as many rules.
+    """
+    begin, end = (bisect_left(ordered, rule.top, key=_middle) for rule in (above, below))
+    rows = level_rows([line for line in ordered[begin:end] if line.box.is_inside(above.around(below))])
+    if len(rows) < _FEWEST or len(rows[0]) > 1 or len(rows[-1]) == 1:
+        return False
+    (heading,), row, last = rows[0], rows[1], rows[-1]
+    is_apart = row[0].box.top - heading.box.bottom > _LEADING * heading.box.height
+    return heading.box.left <= last[0].box.left + EDGE and (is_apart or heads(heading, last))
 
 
 def _gaps(lines: Sequence[Line]) -> list[float]:

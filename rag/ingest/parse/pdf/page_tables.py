@@ -71,7 +71,8 @@ def table_end(rows: Sequence[Row], at: int) -> int:
         if row[0].table:
             fitting = all(_fits(above, row) for above in rows[at:end]) and pitch < _NEAR * row[0].size
             return _drawn_end(rows, end) if fitting else end
-        if len(row) == 1 and not (near and row[0].box.left > first_cell_end and not row[0].runs_left):
+        is_behind = row[0].box.left > first_cell_end and not row[0].runs_left
+        if len(row) == 1 and not (near and is_behind and not _is_heading_below(rows[end - 1 : end + 2])):
             # A single cell at the left is a label of the rows below, or prose that ends the table.
             if not (wrapped := _wrapped_first_cell(rows, at, end)):
                 break
@@ -183,6 +184,19 @@ def _is_above_table(rows: Sequence[Row]) -> bool:
     if not any(_STATED.search(cell.text) for cell in rows[0]):
         return False
     return pitches[0] > _ABOVE * pitches[1]
+
+
+def _is_heading_below(rows: Sequence[Row]) -> bool:
+    """Whether a line is a heading right below a row, rather than the first line of a cell of the next one."""
+    above, (line, *_), *below = rows
+    goes_on = any(len(row) == 1 and (row[0].size, row[0].bold) == (line.size, line.bold) for row in below)
+    return heads(line, above) and not goes_on and any(map(str.isalpha, line.text))
+
+
+def heads(line: Line, beside: Row) -> bool:
+    """Whether a line is in larger or bolder letters than all of the row beside it."""
+    is_larger = line.size > OTHER_SIZE * max(cell.size for cell in beside)
+    return is_larger or (line.bold and not any(cell.bold for cell in beside))
 
 
 def _is_heading(row: Row, beside: Row) -> bool:

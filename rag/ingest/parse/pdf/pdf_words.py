@@ -129,7 +129,7 @@ def sheet_of(page: Pdfium, additions: Sequence[Addition]) -> PageLines:
 
 def _with_addition(lines: list[Line], addition: Addition, box: Box) -> list[Line]:
     """The lines and an addition, in the font size of the line next to it, else in the usual size."""
-    inside = [] if addition.is_note else [line for line in lines if _is_inside(line.box, box)]
+    inside = [] if addition.is_note else [line for line in lines if line.box.is_inside(box)]
     if addition.replaces:
         lines = [line for line in lines if line not in inside]
     elif inside:
@@ -149,11 +149,6 @@ def _with_addition(lines: list[Line], addition: Addition, box: Box) -> list[Line
     elif beside:
         box = box._replace(top=beside.box.top, bottom=beside.box.bottom)
     return [*lines, Line(addition.text, box, size, order=order)]
-
-
-def _is_inside(inner: Box, outer: Box) -> bool:
-    """Whether the middle of a box is in another one."""
-    return outer.left <= inner.across <= outer.right and outer.top <= inner.middle <= outer.bottom
 
 
 def _joined(letters: Sequence[Word]) -> str:

@@ -84,6 +84,10 @@ class Box(NamedTuple):
         """Whether the boxes overlap."""
         return self.gap(box) <= 0 and self.bottom >= box.top and self.top <= box.bottom
 
+    def is_inside(self, box: Box) -> bool:
+        """Whether its middle is in another box."""
+        return box.left < self.across < box.right and box.top < self.middle < box.bottom
+
     def is_level_with(self, box: Box) -> bool:
         """Whether both boxes are on one line."""
         shared = min(self.bottom, box.bottom) - max(self.top, box.top)
