@@ -292,7 +292,7 @@ def labels_text(labels: Sequence[str]) -> str:
         return ""
     runs: list[tuple[str, str]] = []
     for label in labels:
-        if runs and label == next(islice(_following(runs[-1][1]), 1, None), None):
+        if runs and label == next(islice(following_labels(runs[-1][1]), 1, None), None):
             runs[-1] = runs[-1][0], label
         else:
             runs.append((label, label))
@@ -310,13 +310,13 @@ def labels_in(text: str) -> list[str]:
             count = _value(last) - _value(first)
             if not 0 < count <= MAX_LABELS - len(labels):
                 return []
-            labels += islice(_following(first), 1, count + 1)
+            labels += islice(following_labels(first), 1, count + 1)
             if labels[-1] != last:
                 return []
     return labels
 
 
-def _following(label: str) -> Iterator[str]:
+def following_labels(label: str) -> Iterator[str]:
     """A label and those that count on from it: "A-9" -> "A-9", "A-10" …; only itself if it has no number."""
     yield label
     match = _NUMBER.fullmatch(label)

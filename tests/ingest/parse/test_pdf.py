@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,27 @@ def test_the_numbers_printed_on_pages_are_those_that_the_file_states() -> None:
     writer.write(out)
     assert parse(out.getvalue(), "a.pdf").metadata == {"page_labels": "i to ii, A-1"}
     assert parse(pdf("One", "Two"), "a.pdf").metadata == {}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "labels"),
+    [
+        (("i", "ii", "1", "2", "3", "4"), "i to ii, 1 to 4"),
+        (("", "", "1", "2", "", "4", "5"), "unnumbered 1 to unnumbered 2, 1 to 5"),
+        (("1203", "1204", "1205", ""), "1203 to 1206"),
+        (("A-1", "A-2", "A-3", "B-1", "B-2", "B-3"), "A-1 to A-3, B-1 to B-3"),
+        (("Page 2 of 4", "Page 3 of 4", "Page 4 of 4"), "2 to 4"),
+        (("", "2", "3", "4"), None),  # the place of each
+        (("7", "12", "31", "4"), None),  # they count nothing
+        (("", "", "", "", "", "", "", "1", "2", "3"), None),  # perhaps of one part only
+    ],
+)
+def test_where_the_file_states_none_the_numbers_printed_on_pages_are_read(
+    numbers: Sequence[str], labels: str | None
+) -> None:
+    pages = ["\n".join(f"{word} {at} of the text" for at in range(30)) for word in ("One", "Two")]
+    text = [f"{pages[at % 2]} {at}\n\n\n\n{number}" for at, number in enumerate(numbers)]
+    assert parse(pdf(*text), "a.pdf").metadata.get("page_labels") == labels
 
 
 def test_the_sections_of_a_pdf_are_those_of_its_outline() -> None:

@@ -28,7 +28,7 @@ from rag.ingest.parse.pdf.page_parts import PagePart, parts_of, with_headers_of_
 from rag.ingest.parse.pdf.page_tables import with_headers
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
 from rag.ingest.parse.pdf.readable_pages import DAMAGED, sheets_of
-from rag.ingest.parse.pdf.running_lines import bodies_of, without_line_numbers
+from rag.ingest.parse.pdf.running_lines import bodies_of, printed_numbers, without_line_numbers
 from rag.ingest.parse.pdf.text_page import HYPHEN, Pdfium
 from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE
 from rag.text.plain_text import Span, trimmed
@@ -62,7 +62,7 @@ def parse(data: bytes, name: str, reader: OcrReader | None = None) -> Document:
         pages = parts_on(sheets)
         if not any(pages):
             raise missing.error()
-        outline, labels = [*_entries(pdf)], labels_text(_labels(pdf))
+        outline, labels = [*_entries(pdf)], labels_text(_labels(pdf) or printed_numbers(sheets))
     text, blocks, starts = text_of_pages(pages)
     if outline:  # it says more surely than letters do what is a heading
         blocks = with_outline(text, [_without_level(block) for block in blocks], starts, outline)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain, count, islice, pairwise
 from statistics import median
 from typing import NamedTuple
 
 from rag.ingest.parse.pdf.page_layout import Row, level_rows
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
 from rag.ingest.parse.pdf.text_page import Box, box_around
+from rag.uris import following_labels
 
 _TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
 _BOX = 4  # the same, of a header in a box: two rows of cells, with a line in which one goes on
@@ -43,6 +44,7 @@ _NUMBER_AMID_WORDS = re.compile(
     rf"(?<!\w){_PAGE}{_SIGNS}*{_NUMBER}{_TOTAL}(?!\w)|\|\s*{_NUMBER}\Z|\A{_NUMBER}\s*\|", re.IGNORECASE
 )
 _BEFORE, _BEHIND = " |:,•·/–—-([", " |:•·/–—-)],."  # signs between words and a page number
+_PREFIX = re.compile(r"(?<!\w)(?:[A-Z]{1,2}|\d{1,3})[.–-](?=#)")  # of page numbers, as in A-3
 _DIGITS = re.compile(r"\d+")
 _ROMAN = re.compile(r"[ivxlc]+", re.IGNORECASE)
 _NUMERALS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
@@ -75,6 +77,36 @@ def _line_numbers(sheet: PageLines) -> list[Line]:
     rows = [len(row) for row in level_rows(sheet.lines) if any(line in column for line in row)]
     is_even = max(pitches) < _EVEN * min(pitches)
     return column if is_even and not is_ruled and median(rows) <= 2 else []  # noqa: PLR2004 a number and its line
+
+
+def printed_numbers(sheets: Sequence[PageLines]) -> list[str]:
+    """The number printed on each page, or between others that count on; none where few pages have one."""
+    series = defaultdict[tuple[str, int], dict[int, str]](dict)
+    for edge in _edges_of(sheets):
+        for text, first in _numberings(edge):
+            label = _label(text, first + edge.page) if text else edge.number.strip(_BEFORE)
+            series[text, first].setdefault(edge.page, label)
+    labels = [""] * len(sheets)
+    for (text, first), numbered in sorted(series.items(), key=lambda item: -len(item[1])):
+        begin, end = min(numbered), max(numbered) + 1
+        is_sure = len(numbered) >= (_PAGES if text else _NUMBERED_PAGES) and 2 * len(numbered) > end - begin
+        if not is_sure or any(labels[begin:end]):
+            continue
+        if text and first == 1 and not any(labels[:begin]):  # a title page counts, and has no number
+            begin, numbered[0] = 0, _label(text, 1)
+        labels[begin:end] = islice(following_labels(numbered[begin]), end - begin)
+    if 2 * sum(map(bool, labels)) < max(len(labels), 1):
+        return []
+    last = max(at for at, label in enumerate(labels) if label)
+    labels[last:] = islice(following_labels(labels[last]), len(labels) - last)
+    unnumbered = count(1)
+    return [label or f"unnumbered {next(unnumbered)}" for label in labels]
+
+
+def _label(text: str, number: int) -> str:
+    """A page number with the number of its part, if the text around # has it."""
+    prefix = _PREFIX.search(text)
+    return f"{prefix[0] if prefix else ''}{number}"
 
 
 class PageBody(NamedTuple):
