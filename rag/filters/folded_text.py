@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from rag.text.plain_text import Span
 from rag.text.scripts import USUAL_FORM
 
-_SPACE = "[\\s\x0b\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+SPACE = "[\\s\x0b\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 UNSPACED = (  # scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u30ff"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
@@ -53,8 +53,8 @@ _DOT_ABOVE = "\u0307"
 _LAST = 0x1FFFF  # no letter beyond has two cases
 _LONGEST_RUN = 4  # letters that ligatures may stand for; all spellings are tried
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_SPACES = re.compile(_SPACE)
-_SEVERAL = f"{_SPACE[:-1]}{{2,}}"
+_SPACES = re.compile(SPACE)
+_SEVERAL = f"{SPACE[:-1]}{{2,}}"
 _COMPOSED = f".[{MARKS}{SOUND_MARKS}]+|[\u1100-\u115f][\u1160-\u11ff]+"
 """A sequence that composes to one character: a letter with its accents, a syllable of Korean."""
 
@@ -65,10 +65,10 @@ def literal_pattern(text: str, *, case: bool) -> str:
     Without `case`, letters match in either case (ß is ss, İ and ı are i), in either width (Ａ is a, and ﾊﾟ is
     パ), and digits in any of several scripts (٣ is 3). The quotes and the hyphen of a keyboard match
     typographic ones. Several accents of a letter match in the order in which they are written.
-    Example: "a b", case=False -> "[aAａＡ]" + _SPACE + "[bBｂＢ]".
+    Example: "a b", case=False -> "[aAａＡ]" + SPACE + "[bBｂＢ]".
     """
     words = _SPACES.split(text)
-    return _SPACE.join(_exact_pattern(word) if case else _folded_pattern(word) for word in words)
+    return SPACE.join(_exact_pattern(word) if case else _folded_pattern(word) for word in words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Needles, what exact search looks for: words in any form, quoted phrases, or a regular expression.
 
-A pattern tells whether a text has them; words are then located in its `folded_text`.
+A pattern tells whether a text may have them; words are then located in its `folded_text`, as it is stored
+and as its reader sees it (`seen_text`).
 
 A regular expression is checked first. RE2 takes time proportional to the text and to the size of the pattern
 with its repetitions written out, so that size is limited. Two escapes are refused because they don't work
@@ -23,6 +24,8 @@ from rag.filters.folded_text import (
     MARKS,
     NOT_A_WORD,
     SOUND_MARKS,
+    UNSPACED,
+    FoldedText,
     folded,
     folded_text,
     is_in_word,
@@ -31,6 +34,7 @@ from rag.filters.folded_text import (
     stands_alone,
     without_accents,
 )
+from rag.filters.seen_text import has_marks, parts_of, seen_pattern, seen_text
 from rag.text.plain_text import Span, question_spans, with_replacements, without_hidden
 
 
@@ -223,6 +227,8 @@ def _weight(match: re.Match[str]) -> int:
 
 
 MAX_NEEDLE_CHARS = 1000
+MOST_PARTS = 40  # words and characters between them, in a pattern of what is seen; all took 0.1 s to compile
+_WORDS = re.compile(rf"[^\W_{UNSPACED}]+")
 _MARK = re.compile(f"[{MARKS}]")
 _NO_MARK = f"(?:$|[^{MARKS}{SOUND_MARKS}])"  # follows, which would make the last letter another one
 
@@ -231,10 +237,11 @@ _NO_MARK = f"(?:$|[^{MARKS}{SOUND_MARKS}])"  # follows, which would make the las
 class Needle:
     """A text to search for, or a regular expression.
 
-    `pattern` tells whether a text has a match. Only RE2 and the engine's regex run it, because a caller may
+    A text without a match of `pattern` has none. Only RE2 and the engine's regex run it, because a caller may
     have written it, and both take linear time. Every match contains a match of `core`, which is faster.
-    `words` are the words to find in a folded text, empty for a regular expression; if `match` asks for whole
-    words, they must also stand alone.
+    `words` are the words to find in a folded text, empty for a regular expression, and `seen` those to find
+    in what a reader sees of it; if `match` asks for whole words, they must also stand alone. In a phrase, the
+    punctuation between words doesn't count.
     """
 
     query: str
@@ -243,17 +250,46 @@ class Needle:
     core: str
     pattern: str
     words: str = ""
+    seen: str = ""
+    is_phrase: bool = False
 
     def spans(self, text: str) -> Iterator[Span]:
         """The matches in a text, in order, none overlapping another. Not for a regular expression."""
-        in_one_form, at = folded_text(text, case=self.case), 0
-        while self.words and (match := in_one_form.find(self.words, at)):
+        in_one_form = folded_text(text, case=self.case)
+        spans: Iterable[Span] = self._spans_in(text, in_one_form, self.words)
+        if self._may_be_seen_in(text, in_one_form.text):
+            spans = self._with_seen(spans, text)
+        end = 0
+        for span in spans:
+            if span.start >= end:
+                yield span
+                end = span.end
+
+    def occurs_in(self, text: str) -> bool:
+        """Whether a text has a match. Not for a regular expression."""
+        return any(True for _ in self.spans(text))
+
+    def _spans_in(self, text: str, in_one_form: FoldedText, words: str) -> Iterator[Span]:
+        at = 0
+        while words and (match := in_one_form.find(words, at)):
             span, at = match
             if _is_whole(text, span.end) and (self.match == "text" or stands_alone(text, *span)):
                 yield span
-                at += len(self.words)
+                at += len(words)
             else:  # a match that is a part of a word may hide one that begins inside of it
                 at += 1
+
+    def _may_be_seen_in(self, text: str, in_one_form: str) -> bool:
+        """Whether a text may read otherwise than it is stored, and has all the words."""
+        is_plain = not self.is_phrase and self.seen.replace(" ", "").isalnum()
+        if not self.seen or (is_plain and not has_marks(text)):
+            return False
+        return all(word in in_one_form for word in _WORDS.findall(self.seen))
+
+    def _with_seen(self, spans: Iterable[Span], text: str) -> list[Span]:
+        seen = seen_text(text, is_phrase=self.is_phrase)
+        in_seen = self._spans_in(seen.text, folded_text(seen.text, case=self.case), self.seen)
+        return sorted({*spans, *map(seen.origin, in_seen)})
 
 
 def is_in(text: str, value: str, *, at_end: bool = False) -> bool:
@@ -268,7 +304,7 @@ def is_in(text: str, value: str, *, at_end: bool = False) -> bool:
     return bool(match and match[0].end == len(value))
 
 
-def needle(query: str, match: Match = "text", *, case: bool = False) -> Needle:
+def needle(query: str, match: Match = "text", *, case: bool = False, is_phrase: bool = False) -> Needle:
     """Check a text to search for, and compile it.
 
     Raises:
@@ -290,9 +326,16 @@ def needle(query: str, match: Match = "text", *, case: bool = False) -> Needle:
         raise InvalidRequestError("There is no visible character to search for.")
     core = literal_pattern(text, case=case)
     words = folded_text(text, case=case).text
-    before = f"(?:^|{NOT_A_WORD})" if match == "words" and is_in_word(text[0]) else ""
-    after = f"(?:$|{NOT_A_WORD})" if match == "words" and is_in_word(text[-1]) else _NO_MARK
-    return Needle(query, match, case, core, f"{before}{core}{after}", words)
+    seen = folded_text(seen_text(text, is_phrase=is_phrase).text, case=case).text.strip()
+    parts = parts_of(seen)
+    if len(parts) == 1 and (match == "text" or not is_in_word(seen[0])):
+        seen = ""  # marks around it change nothing
+    elif seen != words or len(parts) > 1:
+        core = f"(?:{core}|{seen_pattern(parts[:MOST_PARTS], case=case, is_phrase=is_phrase)})"
+    before = f"(?:^|{NOT_A_WORD})_*" if match == "words" and is_in_word(text[0]) else ""
+    after = f"_*(?:$|{NOT_A_WORD})" if match == "words" and is_in_word(text[-1]) else _NO_MARK
+    pattern = f"{before}{core}{after}" if len(parts) <= MOST_PARTS else core
+    return Needle(query, match, case, core, pattern, words, seen, is_phrase)
 
 
 @lru_cache(maxsize=1024)
@@ -326,7 +369,7 @@ def otherwise_written(needle: Needle, text: str) -> str | None:
     """
     if not needle.words:
         return None
-    plain = replace(needle, words=without_accents(needle.words))
+    plain = replace(needle, words=without_accents(needle.words), seen=without_accents(needle.seen))
     span = (
         next(plain.spans(without_accents(text)), None)
         or _span_of_number(needle.words, text)

@@ -38,6 +38,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rag.answers import Extract, Part
 from rag.corpus import Chunk, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.filters.seen_text import seen_text
 from rag.search.desk import Desk
 from rag.text.plain_text import TABLE_RULE, bare
 from rag.text.revisions import Verdict
@@ -169,12 +170,24 @@ def paragraphs(text: str) -> list[tuple[str, bool]]:
 
 
 def contains_quote(passage: str, quote: str) -> bool:
-    r"""Whether the passage contains the quote verbatim, except for white space and hidden characters.
+    r"""Whether the passage contains the quote verbatim, as it is stored or as its reader sees it.
 
-    An ellipsis stands for any text. Markup may contain the spaces that the tools insert.
-    Example: "It swings,\nslowly, to and fro." holds "It swings, […] to and fro".
+    White space and hidden characters don't count. An ellipsis stands for any text. Markup may contain the
+    spaces that the tools insert.
+    Example: "It *swings*,\nslowly, to and fro." holds "It swings, […] to and fro".
     """
-    text, at = _plain(passage), 0
+    if _contains(_plain(passage), quote):
+        return True
+    seen = _seen(quote)
+    return bool(_WORD.search(seen)) and _contains(_plain(_seen(passage)), seen)
+
+
+def _seen(text: str) -> str:
+    return seen_text(_SPOILED.sub("", text)).text
+
+
+def _contains(text: str, quote: str) -> bool:
+    at = 0
     for part in map(_plain, _ELLIPSIS.split(quote)):
         start = text.find(part, at)
         if start < 0:

@@ -409,8 +409,7 @@ def _scores(source: _ReadableSource, matching: Sequence[MatchedChunk], needle: N
 def _chunks_with_all(visible: Sequence[Chunk], needles: Sequence[Needle]) -> Sequence[Chunk]:
     """The chunks that contain every one of the required texts."""
     for needle in needles:
-        matches = match_any([chunk.text for chunk in visible], needle)
-        visible = [chunk for chunk, holds in zip(visible, matches, strict=True) if holds]
+        visible = [chunk for chunk in visible if needle.occurs_in(chunk.text)]
     return visible
 
 

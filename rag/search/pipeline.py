@@ -401,7 +401,7 @@ def _quoted(phrases: Sequence[str]) -> str:
 
 
 def _have(texts: Iterable[str], phrase: Needle) -> bool:
-    return any(any(phrase.spans(text)) for text in texts)
+    return any(map(phrase.occurs_in, texts))
 
 
 def _accented_phrases(texts: Sequence[str], phrases: Iterable[Needle]) -> list[str] | None:

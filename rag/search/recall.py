@@ -593,8 +593,15 @@ async def _readable_hits(candidates: Sequence[Candidate], query: Query, alarm: A
     groups = await concurrently([partial(_visible, *pair, alarm) for pair in by_view.items()])
     visible = {id_: pair for group in groups for id_, pair in group.items()}
     return [
-        _hit(candidate, *visible[candidate.id], query) for candidate in candidates if candidate.id in visible
+        _hit(candidate, *visible[candidate.id], query)
+        for candidate in candidates
+        if candidate.id in visible and _has_texts(candidate.view, visible[candidate.id][0])
     ]
+
+
+def _has_texts(view: View, stored: StoredChunk) -> bool:
+    """Whether a chunk has what each must contain: the engine also lets through what may look like it."""
+    return all(text.occurs_in(stored.chunk.text) for text in view.contains)
 
 
 async def _visible(

@@ -419,7 +419,7 @@ def phrase_needles(query: str) -> tuple[Needle, ...]:
     """The phrases of a query as needles, without blank ones; at most one more than `MAX_PHRASES`."""
     quoted = () if QUOTES.isdisjoint(query) else phrases(query)
     visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in quoted if cleaned_text(phrase))
-    return tuple(needle(phrase, "words") for phrase in islice(visible, MAX_PHRASES + 1))
+    return tuple(needle(phrase, "words", is_phrase=True) for phrase in islice(visible, MAX_PHRASES + 1))
 
 
 def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:

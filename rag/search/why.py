@@ -106,7 +106,11 @@ def _forms_in_passages(texts: Sequence[Needle], passages: Iterable[str]) -> list
     for passage in passages:
         forms = [(text, otherwise_written(text, passage)) for text in texts]
         if all(form for _, form in forms):
-            return [needle(form, text.match, case=text.case) for text, form in forms if form]
+            return [
+                needle(form, text.match, case=text.case, is_phrase=text.is_phrase)
+                for text, form in forms
+                if form
+            ]
     return None
 
 

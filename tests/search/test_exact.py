@@ -479,3 +479,21 @@ async def test_why_not_says_why(shelf: Shelf) -> None:
     assert fate.reason == "It doesn't contain what is searched for."
     _, fate = await shelf.desk().why_not(ME, SearchRequest('"needle"'), second.id)
     assert fate.reason.startswith("None of its passages contains the phrases")
+
+
+MARKED = (
+    "Filler.\n\nThe mayor called it *a disgrace* for [the city](https://x.example/city)[^1] — and `left`."
+)
+
+
+@pytest.mark.parametrize("match", ["text", "words"])
+async def test_what_a_reader_sees_is_found_and_its_place_is_that_in_the_stored_text(
+    shelf: Shelf, match: Match
+) -> None:
+    await shelf.put("paper", MARKED)
+    await shelf.put("code", "int disgrace(char *for, char *city)")
+    answer = await exact(shelf, "called it a disgrace for the city - and left", match)
+    ((occurrence,),) = [hit.occurrences for hit in answer.hits]
+    assert (occurrence.line, MARKED[occurrence.start : occurrence.end]) == (3, MARKED[19:-2])
+    assert not (await exact(shelf, "char for, char", match)).hits
+    assert not (await exact(shelf, "it a disgrace for", "regex")).hits

@@ -461,3 +461,16 @@ async def test_words_that_two_languages_share_dont_outvote_the_meaning(
     for mode, title in expected.items():
         answer = await desk.search(ME, SearchRequest(query, mode=mode))
         assert answer.hits[0].source.title == title, mode
+
+
+@modes
+async def test_phrases_and_required_texts_are_found_as_a_reader_sees_them(shelf: Shelf, mode: Mode) -> None:
+    texts = [
+        "The mayor called it *a disgrace* for [the city](https://x.example/city) and left.",
+        "My colleague said 'a disgrace' — for the city — again.",
+        "char *a disgrace, *for",
+    ]
+    await shelf.put_all({str(at): text for at, text in enumerate(texts)})
+    assert await texts_found(shelf, '"a disgrace for the city"', mode) == {*texts[:2]}
+    assert await texts_found(shelf, "mayor", mode, must_contain=("a disgrace for the city",)) == {texts[0]}
+    assert await texts_found(shelf, '"char a disgrace"', mode) == set()

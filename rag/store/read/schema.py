@@ -248,7 +248,7 @@ def one_of(column: str, values: Iterable[str]) -> str:
 
 
 def contains(needle: Needle) -> str:
-    r"""A predicate for chunks whose text, without its context line, has a match of a needle.
+    r"""A predicate for chunks whose text, without its context line, may have a match of a needle.
 
     The engine's regex takes linear time, like RE2. The needle's core is looked for first, which is faster.
     """
