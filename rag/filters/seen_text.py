@@ -96,7 +96,7 @@ def seen_text(text: str, *, is_phrase: bool = False) -> SeenText:
     if has_marks(text):
         seen = seen.changed(sorted(_marks(text)))
     seen = seen.changed(_signs(seen.text))
-    for variant, sign in _ONE_SIGN.items():  # a tenth of the time of `translate`
+    for variant, sign in _ONE_SIGN.items():  # `translate` takes 80 times as long
         seen = replace(seen, text=seen.text.replace(variant, sign))
     return seen.changed(_punctuation(seen.text)) if is_phrase else seen
 

@@ -10,10 +10,11 @@ nothing. Numbers alone, as [3/4], are not.
 A citation with a revision, as [source_id@revision/seq], lasts: its passage is found again after the document
 was edited, and the check says whether it still stands word for word.
 
-A quote is in quotation marks ("…", “…”, „…“, «…», »…«, 「…」), or a block quote of Markdown. It cites the
-first citation after its opening mark in the same paragraph, list item or table row, and those that follow
-this one with only punctuation in between. A block quote without a citation of its own cites the first one of
-the next paragraph. Without either it cites nothing.
+A quote is a block quote of Markdown, or in quotation marks: "…", “…”, ”…”, „…“, «…», »…«, ‘…’, ‚…‘, ‹…›, ›…‹,
+``…'', 「…」, 『…』, and '…' around two or more words. An apostrophe is no mark. A quote cites the first citation
+after its opening mark in the same paragraph, list item or table row, and those that follow this one with only
+punctuation in between. A block quote without a citation of its own cites the first one of the next paragraph.
+Without either it cites nothing.
 
 A paragraph that states something without a citation is reported, too. One citation anywhere in a paragraph,
 list item or table row is enough. A citation alone in the next paragraph counts for the one before, and one in
@@ -48,8 +49,14 @@ AS_CITED = Part(around=0)
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(?<=\d)\s?[-\u2010-\u2013]\s?(?=\d)")  # with a hyphen or a dash
 _SEPARATORS = re.compile(r"[\s,;]+")
-_MARKED = re.compile(r'(?<!\w)"([^"]*)"|“([^“”]*)”|„([^„“”]*)[“”]|«([^«»]*)»|»([^«»]*)«|「([^「」]*)」')
-_MARKS = ' \t\n"“”„«»「」—–-'
+_SHORTENED = r"(?!\d\ds\b|tis\b|twas\b|til\b|em\b|cause\b|n\b)"  # the '90s, 'tis: an apostrophe before a word
+_MARKED = re.compile(
+    r'(?<!\w)"([^"]*)"|“([^“”]*)”|(?<!\w)”([^“”]*)”|„([^„“”]*)[“”]|«([^«»]*)»|»([^«»]*)«|「([^「」]*)」|『([^『』]*)』'
+    rf"|‚((?:[^‚‘’]|’(?=\w))*)[‘’]|(?<!\w)‘{_SHORTENED}((?:[^‘’]|’(?=\w))*)’|‹([^‹›]*)›|›([^‹›]*)‹|``([^`']*)''"
+    rf"|(?<![\w'])'{_SHORTENED}(?=\w)((?:[^'\s]|(?<=\w)'(?=\w))+\s(?:[^']|(?<=\w)'(?=\w))*)(?<!\s)'(?![\w'])",
+    re.IGNORECASE,
+)
+_MARKS = ' \t\n"“”„«»‘’‚‹›「」『』—–-'
 _BLOCK = re.compile(r"[ \t]*>")
 _BLOCK_MARKS = re.compile(r"^(?:[ \t]*>(?!>>))+[ \t]*")  # not Python's prompt ">>>" in a quote
 _ITEM = re.compile(r"[ \t]*(?:[-*+•][ \t]|\d+[.)][ \t]|[#|])")

@@ -83,6 +83,15 @@ def test_a_citation_is_found_wherever_it_stands(before: str, after: str) -> None
         "»{}«",
         "« {} »",
         "「{}」",
+        "『{}』",
+        "”{}”",
+        "‘{}’",
+        "‚{}‘",
+        "‹{}›",
+        "›{}‹",
+        "``{}''",
+        "(‘{}’)",
+        "'{}'",
         "> {}\n\n",
         "> “{}” — ",
         "> {}\n> — ",
@@ -120,7 +129,42 @@ def test_a_block_quote_rests_on_its_own_citation_or_else_on_the_next_paragraph_s
     assert quotes(text) == [("a", ()), ("one\ntwo", ("a/1",)), ("three", ("b/1",)), ("four", ())]
 
 
-@pytest.mark.parametrize("text", ['5" and 6" [a/1]', '"" [a/1]', '"…" [a/1]', "> \n[a/1]", "it's ‘so’ [a/1]"])
+@pytest.mark.parametrize(
+    ("text", "quote"),
+    [
+        ("so ‘it’s the boy’s own’, he said", "it’s the boy’s own"),
+        ("so 'it's the boy's own', he said", "it's the boy's own"),
+        ("‘he said “never” again’ so", "he said “never” again"),
+        ("“he said ‘never’ again” so", "he said ‘never’ again"),
+        ("In the ‘90s it’s the boys’ ‘only\nclock’", "only\nclock"),
+        ("It's the boys' 'only clock' of the '90s, ma'am", "only clock"),
+    ],
+)
+def test_an_apostrophe_neither_opens_nor_closes_a_quote(text: str, quote: str) -> None:
+    assert quotes(f"{text} [a/1].") == [(quote, ("a/1",))]
+
+
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("part", ["‘a ", "'a ", " 'a'b", "‚a", "``a ", "”a ", "a’b "])
+def test_marks_without_their_other_half_take_linear_time(part: str) -> None:
+    quotes(part * 100_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            '5" and 6" [a/1]',
+            '"" [a/1]',
+            '"…" [a/1]',
+            "> \n[a/1]",
+            "it's so [a/1]",
+            "the boys' and girls' [a/1]",
+        ),
+        *("rock 'n' roll, '90s and boys' [a/1]", "‘Twas the boys’ clock [a/1]", "set mode='a' and 'b' [a/1]"),
+        *("it’s the boys’ clock [a/1]", "’Twas the boys’ [a/1]"),
+    ],
+)
 def test_inches_apostrophes_and_marks_without_words_are_no_quotes(text: str) -> None:
     assert quotes(text) == []
     assert quotes(f'{text} "so" [a/2]') == [("so", ("a/2",))]
