@@ -45,9 +45,15 @@ _PLAIN: dict[str, str] = {
     **{chr(ord(zero) + digit): str(digit) for zero in _ZEROS for digit in range(10)},
     **{chr(form): usual for form, usual in USUAL_FORM.items()},
     "\u0131": "i",  # whose capital is I, as that of i in most languages
+    "\u0364": "\u0308",  # the small e over a vowel of old print is its umlaut
 }
 """Characters that match another character regardless of case, with that one."""
-_ONE_FORM: dict[int, int | str] = {**_SPACED, **{ord(variant): plain for variant, plain in _PLAIN.items()}}
+_LIGATURES = {"ae": "\xe6\xc6", "oe": "\u0153\u0152"}  # which Unicode doesn't take apart
+_ONE_FORM: dict[int, int | str] = {
+    **_SPACED,
+    **{ord(variant): plain for variant, plain in _PLAIN.items()},
+    **{ord(ligature): plain for plain, ligatures in _LIGATURES.items() for ligature in ligatures},
+}
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$")
 _DOT_ABOVE = "\u0307"
 _LAST = 0x1FFFF  # no letter beyond has two cases
@@ -252,9 +258,9 @@ def _variants() -> Mapping[str, str]:
 
 @cache
 def _letters() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """For each folded letter all letters that fold to it, itself first; and for ligatures, like ß for ss."""
+    """For each folded letter all letters that fold to it, itself first; and for ss and ae, ligatures: ß, æ."""
     single: dict[str, str] = {}
-    several: dict[str, str] = {}
+    several = dict(_LIGATURES)
     for letter in map(chr, range(0x41, _LAST)):
         folded = letter.casefold()
         if folded != letter:

@@ -10,11 +10,11 @@ nothing. Numbers alone, as [3/4], are not.
 A citation with a revision, as [source_id@revision/seq], lasts: its passage is found again after the document
 was edited, and the check says whether it still stands word for word.
 
-A quote is a block quote of Markdown, or in quotation marks: "…", “…”, ”…”, „…“, «…», »…«, ‘…’, ‚…‘, ‹…›, ›…‹,
-``…'', 「…」, 『…』, and '…' around two or more words. An apostrophe is no mark. A quote cites the first citation
-after its opening mark in the same paragraph, list item or table row, and those that follow this one with only
-punctuation in between. A block quote without a citation of its own cites the first one of the next paragraph.
-Without either it cites nothing.
+A quote is a block quote of Markdown, or in quotation marks: "…", “…”, ”…”, „…“, «…», »…«, ‘…’, ‚…‘, ‹…›,
+›…‹, ``…'', 「…」, 『…』, and '…' around two or more words. An apostrophe is no mark. A quote cites the first
+citation after its opening mark in the same paragraph, list item or table row, and those that follow this one
+with only punctuation in between. A block quote without a citation of its own cites the first one of the next
+paragraph. Without either it cites nothing.
 
 A paragraph that states something without a citation is reported, too. One citation anywhere in a paragraph,
 list item or table row is enough. A citation alone in the next paragraph counts for the one before, and one in
