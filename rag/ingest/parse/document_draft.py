@@ -34,6 +34,22 @@ _COUNTS_PAGES = re.compile(r"(?i)[\W\d_]*(?:(?:page|seite|of|von|de|p|s)[\W\d_]+
 _SENTENCE_END = tuple(".,;:!?…。")
 
 
+HEADERS = "Headers and footers of the pages:"
+"""Stands above a paragraph of the headers, and one of the footers if there are any."""
+
+
+def page_headers(text: str) -> str:
+    """The headers of the pages in the text of a draft, or ""."""
+    return text.rpartition(f"\n\n{HEADERS}\n\n")[2].partition("\n\n")[0] if HEADERS in text else ""
+
+
+def _distinct_lines(lines: Iterable[str], seen: set[str]) -> list[str]:
+    distinct = dict.fromkeys(" ".join(line.split()) for line in lines)
+    new = [line for line in distinct if line not in seen and not _COUNTS_PAGES.fullmatch(line)]
+    seen.update(new)
+    return new
+
+
 class Draft:
     """A document that is being written: blocks in order, a blank line between them."""
 
@@ -69,12 +85,14 @@ class Draft:
         line = " ".join(with_scripts(text).split("\n"))
         self._add("heading", line, level=level, title=one_line(line) if title is None else title)
 
-    def margins(self, lines: Iterable[str]) -> None:
-        """Add the lines of headers and footers, each once, except those that only number pages."""
-        distinct = dict.fromkeys(" ".join(line.split()) for line in lines)
-        if margins := [line for line in distinct if not _COUNTS_PAGES.fullmatch(line)]:
-            self.heading("Headers and footers of the pages:", 1, title="")
-            self.paragraph("\n".join(margins))
+    def margins(self, headers: Iterable[str], footers: Iterable[str]) -> None:
+        """Add the lines of headers and those of footers, each once, except those that only number pages."""
+        seen = set[str]()
+        parts = [_distinct_lines(lines, seen) for lines in (headers, footers)]
+        if any(parts):
+            self.heading(HEADERS if parts[0] else "Footers of the pages:", 1, title="")
+        for lines in parts:
+            self.paragraph("\n".join(lines))
 
     def paragraph(self, text: str, *, cells: str = "", bold: bool = False) -> None:
         """Add a paragraph. A short `bold` one becomes a heading if the document has no headings.

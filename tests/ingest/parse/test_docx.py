@@ -10,6 +10,7 @@ import pytest
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.document_draft import Draft
 from rag.ingest.parse.parsers import parse
+from rag.ingest.prepare import with_stated_metadata
 from tests.ingest.parse.document_shape import blocks_of, titles_of
 from tests.ingest.parse.packages import core, heading, p, package, sheet, table, word, workbook, xml
 
@@ -662,3 +663,23 @@ def test_headers_and_footers_stand_once_at_the_end_if_they_are_shown() -> None:
     margins = "Text.\n\nHeaders and footers of the pages:\n\nDocument 4711, revision C"
     assert text("default") == text("first", "<w:titlePg/>") == margins
     assert text("first") == text("even") == "Text."
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "footer", "validity"),
+    [
+        ("Step 1.", "Rev. 3, gültig ab 01.03.2025", "Form 7", "2025-03-01/.."),
+        ("Valid from 1 May 2026.", "Rev. 3, gültig ab 01.03.2025", "Form 7", "2026-05-01/.."),
+        ("Minutes.", "ACME", "Form 7, Stand: 03.02.2018", None),  # of the form that they are written on
+        ("Minutes.", "", "Form 7, Stand: 03.02.2018", None),
+    ],
+)
+def test_the_header_of_the_pages_says_from_when_a_document_is_valid(
+    body: str, header: str, footer: str, validity: str | None
+) -> None:
+    section = "<w:sectPr><w:footerReference r:id='f'/><w:headerReference r:id='h'/></w:sectPr>"
+    related = {"h": "header header.xml", "f": "footer footer.xml"}
+    header, footer = xml("w:hdr", p(header)), xml("w:ftr", p(footer))
+    long = p(body) + p("Everyone counts the boxes. " * 40) + section  # its end is not in its first lines
+    document = parse(word(long, related=related, header=header, footer=footer), "a.docx")
+    assert with_stated_metadata(document, b"").metadata.get("validity") == validity

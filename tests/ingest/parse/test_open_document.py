@@ -160,7 +160,7 @@ def test_headers_and_footers_of_pages_in_use_stand_once_at_the_end() -> None:
     data = flat("<office:text><text:p>Text.</text:p></office:text>").decode()
     text = parse(data.replace("</office:automatic-styles>", styles).encode(), "a.fodt").text
     assert text.startswith("Text.\n\n")
-    assert text.endswith(":\n\nSecret\nMay")
+    assert text.endswith(":\n\nSecret\n\nMay")
 
 
 def test_a_formula_without_a_source_is_read_by_its_signs() -> None:

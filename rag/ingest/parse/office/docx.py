@@ -5,7 +5,7 @@ Parse only in the sandbox: the XML of a small file can be large.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import dropwhile, pairwise, takewhile
 from xml.etree.ElementTree import Element
 
@@ -134,20 +134,25 @@ class _Reader:
         # Word keeps headers of even pages, and of first ones, that a setting no longer shows.
         even = is_on(self.part("settings"), "evenAndOddHeaders")
         sections = body.iter("sectPr")
-        paths = dict.fromkeys(path for section in sections for path in self._margin_paths(section, even=even))
-        self.draft.margins(line for path in paths for line in self._margin_lines(path))
+        references = [
+            reference for section in sections for reference in self._margin_references(section, even=even)
+        ]
+        self.draft.margins(
+            *(self._margin_lines(references, f"{kind}Reference") for kind in ("header", "footer"))
+        )
 
-    def _margin_paths(self, section: Element, *, even: bool) -> Iterator[str]:
-        """The parts with the visible headers and footers of a section."""
+    def _margin_references(self, section: Element, *, even: bool) -> Iterator[Element]:
+        """The references to the visible headers and footers of a section."""
         is_shown = {"default": True, "first": is_on(section, "titlePg"), "even": even}
         for reference in section:
             is_margin = reference.tag in {"headerReference", "footerReference"}
             if is_margin and is_shown.get(reference.get("type", "default")):
-                yield self._path(reference.get("r:id", ""))
+                yield reference
 
-    def _margin_lines(self, path: str) -> Iterator[str]:
-        for paragraph in self._package.xml_if_there(path).iter("p"):
-            yield self._inline(paragraph).replace(PAGE_BREAK, " ")
+    def _margin_lines(self, references: Sequence[Element], tag: str) -> Iterator[str]:
+        for path in dict.fromkeys(self._path(part.get("r:id", "")) for part in references if part.tag == tag):
+            for paragraph in self._package.xml_if_there(path).iter("p"):
+                yield self._inline(paragraph).replace(PAGE_BREAK, " ")
 
     def _paragraph(self, paragraph: Element) -> None:
         about = child(paragraph, "pPr")

@@ -79,7 +79,13 @@ def parse(data: bytes, name: str) -> Document:
         kind = "text"
         _blank_deleted(text)
         reader.blocks(text)
-        reader.draft.margins(reader.cell_text(margin) for margin in _margins(styles))
+        margins = [*_margins(styles)]
+        reader.draft.margins(
+            *(
+                [reader.cell_text(margin) for margin in margins if margin.tag.startswith(kind)]
+                for kind in ("header", "footer")
+            )
+        )
         title = reader.title
         reader.draft.pages = [0, *reader.draft.pages] if reader.draft.pages else []
     else:

@@ -181,7 +181,9 @@ class _Reader:
         self._flush()
         self._end_paragraph()
         self._end_table()
-        self.draft.margins(join_surrogates("".join(self.own.get("margins", ()))).splitlines())
+        self.draft.margins(
+            *(join_surrogates("".join(self.own.get(kind, ()))).splitlines() for kind in ("header", "footer"))
+        )
 
     def _group(self, *, opens: bool) -> None:
         if opens:
@@ -236,7 +238,7 @@ class _Reader:
             # The older form, without Unicode, comes first; `ud` begins the one that is read.
             self._state = replace(self._state, into="skipped", around=self._state.into)
         elif word in _OWN or word in _MARGINS or word == "pntext":  # some write \* also before these
-            name = "listtext" if word == "pntext" else "margins" if word in _MARGINS else word
+            name = "listtext" if word == "pntext" else word[:6] if word in _MARGINS else word
             self._state = replace(self._state, into=name, beside_html=False)
         elif word in _SKIPPED or (starred and word != "shpinst"):
             self._in_fonts = word == "fonttbl"
@@ -354,7 +356,7 @@ class _Reader:
         if state.into == "stylesheet":
             if match := _HEADING.match(text.strip()):
                 self._styles[self._style] = int(match[1] or 1)
-        elif state.hidden and state.into in {"body", "footnote", "margins"}:
+        elif state.hidden and state.into in {"body", "footnote", "header", "footer"}:
             self.draft.left_out["text"] += bool(text.strip())
         elif state.into in {"html", "htmltag"}:
             words = text if state.into == "htmltag" else escape(text, quote=False)
