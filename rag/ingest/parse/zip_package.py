@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 from rag.errors import ParseError
+from rag.uris import web_address
 
 MAX_XML_BYTES = 64 << 20  # of a part that is read as a tree, which takes ten times its size in memory
 MAX_ROWS_BYTES = 512 << 20  # of a sheet, whose rows are read one after the other
@@ -113,6 +114,19 @@ class Package:
             related[relationship.get("Id", "")] = (relationship.get("Type", "").rpartition("/")[2], path)
         return related
 
+    def addresses(self, name: str) -> dict[str, str]:
+        """The web addresses that a part refers to, by their ids."""
+        folder, file = posixpath.split(name)
+        root = self.xml_if_there(posixpath.join(folder, "_rels", f"{file}.rels"))
+        outside = (
+            related for related in root.iter("Relationship") if related.get("TargetMode") == "External"
+        )
+        return {
+            related.get("Id", ""): address
+            for related in outside
+            if (address := web_address(related.get("Target", "")))
+        }
+
     def related_as(self, name: str, kind: str) -> str:
         """The first part of a kind that a part refers to, or ""."""
         return next((path for relation, path in self.related(name).values() if relation == kind), "")
@@ -128,6 +142,15 @@ class Package:
     def target_xml(self, name: str, id_: str) -> ET.Element:
         """The root of the part that a part refers to by this id, as in `xml_if_there`."""
         return self.xml_if_there(self.target(name, id_))
+
+
+def as_link(words: str, address: str) -> str:
+    """Words that link to a web address, as Markdown writes it; without one, and if they are it, the words."""
+    shown = words.strip()
+    bare = address.partition("://")[2].strip("/")
+    if not address or not shown or "](" in shown or "\n" in shown or bare in shown:
+        return words
+    return words.replace(shown, f"[{shown}]({address})", 1)
 
 
 def xml_root(data: bytes, name: str) -> ET.Element:

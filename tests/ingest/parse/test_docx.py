@@ -490,6 +490,25 @@ def test_a_letter_in_courier_has_paragraphs() -> None:
     assert parse(word(letter), "a.docx").text == "Dear Ann,\n\nDear Ann,"
 
 
+def test_links_lead_to_their_web_address() -> None:
+    target = "https://intranet.example.com/va-08"
+    rels = (
+        f'<Relationship Id="{id_}" Type="urn:x/hyperlink" Target="{url}" TargetMode="External"/>'
+        for id_, url in (("a", target), ("b", "file:///C:/x.docx"))
+    )
+    link = "<w:hyperlink r:id='{}'>{}</w:hyperlink>"
+    text = f"<w:p>{says('See ')}{link.format('a', says('VA-08'))}{link.format('b', says(' or x'))}</w:p>"
+    same = f"<w:p>{link.format('a', says('intranet.example.com/va-08'))}</w:p>"
+    title = f"<w:p><w:pPr><w:outlineLvl w:val='0'/></w:pPr>{link.format('a', says('Goods'))}</w:p>"
+    related = f"<Relationships>{''.join(rels)}</Relationships>"
+    document = parse(word(title + text + same, more={"word/_rels/document.xml.rels": related}), "a.docx")
+    assert document.text.split("\n\n") == [
+        "Goods",
+        f"See [VA-08]({target}) or x",
+        "intranet.example.com/va-08",
+    ]
+
+
 def test_struck_out_text_is_marked() -> None:
     fee = "".join(
         run(f"<w:rPr><w:{kind}/></w:rPr><w:t> {n}</w:t>") for kind, n in (("strike", 5), ("dstrike", 6))

@@ -744,6 +744,20 @@ def test_the_only_language_that_formats_name_is_that_of_their_workbook(formats: 
     assert parse(book, "a.xlsx").text.endswith(f"| Tee | {expected} |")
 
 
+def test_links_of_cells_lead_to_their_web_address() -> None:
+    target = "https://shop.example.com/sds/acetone.pdf"
+    link = '<s:hyperlinks><s:hyperlink ref="B2" r:id="h"/></s:hyperlinks>'
+    made = f'<s:c r="B3" t="str"><s:f>HYPERLINK("{target}","SDS")</s:f><s:v>SDS</s:v></s:c>'
+    content = sheet("Item|Sheet", "Acetone|Data", "Thinner", more=link)
+    content = content.replace("Thinner</s:t></s:is></s:c>", f"Thinner</s:t></s:is></s:c>{made}")
+    related = f'<Relationship Id="h" Type="x/hyperlink" Target="{target}" TargetMode="External"/>'
+    parts = {"xl/worksheets/_rels/sheet1.xml.rels": f"<Relationships>{related}</Relationships>"}
+    assert [text for _, text in rows_of(workbook(content, **parts))[2:]] == [
+        f"| Acetone | [Data]({target}) |",
+        f"| Thinner | [SDS]({target}) |",
+    ]
+
+
 def test_cells_that_are_struck_out_are_marked() -> None:
     fonts = [record(0x31, bytes(2) + bytes([flags]) + bytes(11) + b"\1\0A") for flags in (0, 8)]
     styles = b"".join([*fonts, *(record(0xE0, struct.pack("<HH16x", font, 0)) for font in (0, 1))])

@@ -18,7 +18,7 @@ from rag.ingest.parse.formulas import omml_text
 from rag.ingest.parse.office import drawings_and_forms, xlsx
 from rag.ingest.parse.office.docx_styles import Numbering, Styles, is_code
 from rag.ingest.parse.typefaces import HEIGHTS, as_read, as_script, as_struck, with_scripts, with_symbols
-from rag.ingest.parse.zip_package import ZIP, Package, child, descendants, is_on, value, whole_number
+from rag.ingest.parse.zip_package import ZIP, Package, as_link, child, descendants, is_on, value, whole_number
 from rag.text.table_heads import ABOVE, COVERED, PAGE_BREAK
 
 SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
@@ -50,7 +50,7 @@ def parse(data: bytes, name: str) -> Document:
     package = Package(data)
     main = package.related_as("", "officeDocument") or "word/document.xml"
     reader = _Reader(package, main)
-    body = child(package.xml(main), "body")
+    body = child(reader.with_addresses(package.xml(main), main), "body")
     if body is not None:
         drawings_and_forms.fill_controls(body)
         _join_paragraphs(body)  # before any is written: the style of the second holds for both
@@ -91,7 +91,15 @@ class _Reader:
 
     def part(self, kind: str) -> Element:
         """The part of a kind that the document has one of; an empty element if it is missing."""
-        return self._package.related_xml(self._main, kind)
+        path = self._package.related_as(self._main, kind)
+        return self.with_addresses(self._package.xml_if_there(path), path)
+
+    def with_addresses(self, root: Element, path: str) -> Element:
+        """The root of a part, with the web addresses of its links in these."""
+        addresses = self._package.addresses(path)
+        for link in root.iter("hyperlink") if addresses else ():
+            link.set("address", addresses.get(link.get("r:id", ""), ""))
+        return root
 
     def cover(self) -> str:
         """The largest words on a first page without headings, or "" if none are large."""
@@ -151,7 +159,7 @@ class _Reader:
 
     def _margin_lines(self, references: Sequence[Element], tag: str) -> Iterator[str]:
         for path in dict.fromkeys(self._path(part.get("r:id", "")) for part in references if part.tag == tag):
-            for paragraph in self._package.xml_if_there(path).iter("p"):
+            for paragraph in self.with_addresses(self._package.xml_if_there(path), path).iter("p"):
                 yield self._inline(paragraph).replace(PAGE_BREAK, " ")
 
     def _paragraph(self, paragraph: Element) -> None:
@@ -159,8 +167,8 @@ class _Reader:
         style = self._styles[value(about, "pStyle")]
         if style.name.startswith(_CONTENTS):  # it repeats the headings, and would be found in their place
             return
-        text = self._inline(paragraph)
         level = _level(about, style.level)
+        text = self._inline(paragraph, with_links=not level and style.name != "title")
         mark, depth = self._mark(paragraph, text)
         if style.name == "title" and not self.title:
             self.title = " ".join(with_scripts(text).split())
@@ -226,17 +234,18 @@ class _Reader:
             is_on(run, "rPr", "b") if child(run, "rPr", "b") is not None else bold for run in runs
         )
 
-    def _inline(self, parent: Element) -> str:
-        """The text of a paragraph, with insertions and without deletions."""
+    def _inline(self, parent: Element, *, with_links: bool = True) -> str:
+        """The text of a paragraph, with insertions and without deletions; links lead to web addresses."""
         texts = []
         for element in parent:
             if element.tag == "r":
                 texts.append(self._run(element))
             elif element.tag in _IN_PARAGRAPH:
-                texts.append(self._inline(element))
+                text = self._inline(element, with_links=with_links)
+                texts.append(as_link(text, element.get("address", "") if with_links else ""))
             elif element.tag == "sdt":
                 content = child(element, "sdtContent")
-                texts.append(self._inline(content) if content is not None else "")
+                texts.append(self._inline(content, with_links=with_links) if content is not None else "")
             elif element.tag in {"oMath", "oMathPara"}:
                 texts.append(f" {omml_text(element)} ")
         return "".join(texts)

@@ -32,6 +32,7 @@ from rag.ingest.parse.typefaces import HEIGHTS, as_script, as_struck, ticked, wi
 from rag.ingest.parse.zip_package import (
     MAX_ROWS_BYTES,
     Package,
+    as_link,
     child,
     descendants,
     is_on,
@@ -41,7 +42,7 @@ from rag.ingest.parse.zip_package import (
     xml_root,
 )
 from rag.text.plain_text import one_line
-from rag.uris import column_number
+from rag.uris import column_number, web_address
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -53,6 +54,7 @@ _OBJECTS = frozenset({"oleObject", "package"})
 _NO_SIZE = frozenset({"0", "0.0"})
 _TRUE = frozenset({"1", "true"})
 _REFERENCE = re.compile(r"\$?([A-Z]{1,3})\$?([1-9]\d{0,6})")
+_MADE_LINK = re.compile(r'HYPERLINK\("([^"]{1,2000})"')
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _ANCHORS = frozenset({"oneCellAnchor", "twoCellAnchor", "absoluteAnchor"})
 _OPEN_TAG = re.compile(rb"<br\s*>")  # as Excel writes it in VML, which isn't XML then
@@ -146,7 +148,8 @@ class _Book:
     def _cells_of(self, name: str, path: str) -> tuple[Sheet, list[_ListedControl]]:
         """A sheet without the drawings on it, and the controls that it lists."""
         sheet, listed, number = Sheet(name), list[_ListedControl](), 0
-        for element in _elements(self._package, path, "row", "col", "mergeCell", "control"):
+        addresses = self._package.addresses(path)
+        for element in _elements(self._package, path, "row", "col", "mergeCell", "control", "hyperlink"):
             if element.tag == "row":
                 number = whole_number(element.get("r", "")) or number + 1
                 if element.get("hidden") in _TRUE or element.get("ht") in _NO_SIZE:
@@ -159,6 +162,11 @@ class _Book:
                 listed.append(_ListedControl(element.get("shapeId", ""), element.get("r:id", ""), *cell))
             elif element.tag == "mergeCell":
                 sheet.merged += merged_cells(element.get("ref", ""))
+            elif element.tag == "hyperlink":  # all of them follow the rows
+                match = _REFERENCE.match(element.get("ref", ""))
+                row, column = (int(match[2]), column_number(match[1])) if match else (0, 0)
+                if text := sheet.rows.get(row, {}).get(column, ""):
+                    sheet.rows[row][column] = as_link(text, addresses.get(element.get("r:id", ""), ""))
             elif element.get("hidden") in _TRUE or element.get("width") in _NO_SIZE:
                 last = min(whole_number(element.get("max", "")), MAX_COLUMNS)
                 sheet.hidden_columns.update(range(whole_number(element.get("min", "")), last + 1))
@@ -174,7 +182,7 @@ class _Book:
                 continue
             at = whole_number(cell.get("s", ""))
             style = self._styles[at] if at < len(self._styles) else _CellStyle()
-            if text := self._cell_text(cell, style).strip():
+            if text := _linked(self._cell_text(cell, style).strip(), cell):
                 cells[column] = f"~~{text}~~" if style.is_struck and "~~" not in text else text
         return cells
 
@@ -359,6 +367,14 @@ def _cell_styles(styles: Element) -> list[_CellStyle]:
         at = whole_number(cell_format.get("fontId", ""))
         cell_styles.append(_CellStyle(form, is_box, *(fonts[at] if at < len(fonts) else ())))
     return cell_styles
+
+
+def _linked(text: str, cell: Element) -> str:
+    """The text of a cell, with the address if its formula makes a link: HYPERLINK("https://…", "Form")."""
+    match = (
+        _MADE_LINK.match(next((part.text or "" for part in cell if part.tag == "f"), "")) if text else None
+    )
+    return as_link(text, web_address(match[1]) or "") if match else text
 
 
 def _shown(string: _String, style: _CellStyle) -> str:
