@@ -42,6 +42,7 @@ from rag.ingest.parse.mail import calendars, eml_and_mbox, outlook
 from rag.ingest.parse.office import docx, opendocument, pptx, rtf, xls, xlsx
 from rag.ingest.parse.pdf import pdf_document
 from rag.ingest.parse.titles_and_questions import file_title, first_heading, is_title, with_questions
+from rag.ingest.parse.turns import with_turns
 from rag.ingest.parse.zip_package import OLE, ZIP
 from rag.text.plain_text import with_line_ends
 
@@ -281,7 +282,7 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
         title=title,
         metadata=_own_metadata(document),
         text=with_line_ends(document.text),
-        blocks=with_capped_levels(with_questions(document.text, document.blocks)),
+        blocks=with_capped_levels(with_questions(document.text, with_turns(document.text, document.blocks))),
     )
 
 

@@ -207,7 +207,8 @@ def parse_subtitles(text: str, name: str) -> Document:
     cues = [*_without_repeats(_cues(text))]
     if not cues:
         raise ParseError("it has no subtitles: no line has a time")
-    body, blocks = compose(_sections(cues))
+    are_named = bool(_TURN.match(cues[0].text)) and not _VOICE.search(text)
+    body, blocks = compose(_sections(cues, are_named=are_named))
     title, is_web = _SPEECH_TITLE.match(text), "WEBVTT" in text[:20]
     return Document(body, title[1] if title else name, "text/vtt" if is_web else "text/srt", blocks)
 
@@ -231,20 +232,24 @@ def _without_repeats(cues: Iterable[_Cue]) -> Iterator[_Cue]:
         yield from (_Cue(cue.second, one_line(line)) for line in new)
 
 
-def _sections(cues: list[_Cue]) -> Iterator[Part]:
-    """The speech of each minute, a line for each turn of a speaker whose name is stated."""
+def _sections(cues: list[_Cue], *, are_named: bool) -> Iterator[Part]:
+    """The speech of each minute, a line for each turn of a speaker whose name is stated.
+
+    Where the first words have a name in their text (`are_named`), a turn that goes on has it in each minute,
+    too. Elsewhere, it may be stated for people alone who aren't seen.
+    """
     start, speech, speaker = cues[0].second, "", ""
     for cue in cues:
         full = cue.second - start >= _SECTION
         if full and (_SPOKEN.search(speech) or cue.second - start >= 2 * _SECTION):
             yield from _section_at(start, speech)
-            start, speech, speaker = cue.second, "", ""
+            start, speech, speaker = cue.second, "", speaker if are_named else ""
         turn = _TURN.match(cue.text)
         goes_on = not turn or turn["speaker"] == speaker  # else one is taken for the words of another
-        between = " " if goes_on else "\n"
-        words = cue.text[turn.end() :] if turn and goes_on else cue.text
-        speech = f"{speech}{between}{words}".strip()
+        words = cue.text[turn.end() :] if turn else cue.text
         speaker = turn["speaker"] if turn else speaker
+        name = f"{speaker}: " if speaker and not (goes_on and speech) else ""
+        speech = f"{speech}{' ' if goes_on else chr(10)}{name}{words}".strip()
     yield from _section_at(start, speech)
 
 
