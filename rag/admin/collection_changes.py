@@ -6,7 +6,6 @@ First come their options, last how a collection is described in words and as JSO
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -37,6 +36,7 @@ from rag.corpus import (
     Visibility,
 )
 from rag.errors import ConfigurationError
+from rag.ingest.prepare import FIELD_NAME, field_name
 from rag.ingest.rework_stored import MAX_FIELDS, Declared, change_language, check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report import counted, one_line
@@ -49,7 +49,8 @@ from rag.store.write.make_collection import ensure_collection
 from rag.text.flags import PERSONAL, Flag
 from rag.uris import web_address
 
-FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
+NO_NAME = "a field can't be called {!r}: its name has small letters, digits and _, at most 48."
+TAKES = " {} takes the entries that documents call so."
 FIELD_TYPES = ", ".join(get_args(FieldType))
 AS_USUAL = "default"
 _SIZES = {
@@ -217,8 +218,11 @@ def fields_of(values: Sequence[str]) -> dict[str, FieldType]:
     fields: dict[str, FieldType] = {}
     for value in values:
         name, _, type_name = value.partition("=")
-        if type_name not in get_args(FieldType) or not re.fullmatch(FIELD_NAME, name):
+        if type_name not in get_args(FieldType):
             raise click.BadParameter(f"{value!r} is not like year=integer. Types: {FIELD_TYPES}.")
+        if not FIELD_NAME.fullmatch(name):
+            takes = TAKES.format(field_name(name)) if field_name(name) else ""
+            raise click.BadParameter(NO_NAME.format(name) + takes)
         if name in fields:
             raise click.BadParameter(f"the field {name} is declared twice.")
         fields[name] = cast("FieldType", type_name)

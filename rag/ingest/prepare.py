@@ -377,6 +377,20 @@ _OF_OUR_OWN = ACCESS_KEYS | {
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
+FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+
+
+def field_name(key: str) -> str:
+    """The name of the field that an entry of metadata fills, as documents call it; "" if none can.
+
+    Example: "python-version", "Python version" -> python_version; "versions.fpt" -> versions_fpt.
+    """
+    letters = unicodedata.normalize("NFD", key.casefold())
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    name = re.sub(r"[\W_]+", "_", plain).strip("_")
+    return name if FIELD_NAME.fullmatch(name) else ""
+
+
 def declared_fields(
     metadata: Mapping[str, str], declared: Mapping[str, FieldType]
 ) -> tuple[dict[str, Value], list[str]]:
@@ -384,10 +398,11 @@ def declared_fields(
 
     Example: {"year": "2024", "pages": "a"}, both integer -> {"year": 2024}, ["pages is not an integer"].
     """
+    stated = {field_name(key): text for key, text in metadata.items()} | {**metadata}
     fields: dict[str, Value] = {}
     complaints = []
     for name, kind in declared.items():
-        text = metadata.get(name, "").strip()
+        text = stated.get(name, "").strip()
         if not text:
             if any(key.startswith(f"{name}.") for key in metadata):
                 complaints.append(f"{name} is a mapping, not {_EXPECTED[kind]}")
@@ -403,7 +418,7 @@ def declared_fields(
 def undeclared_names(
     document: Document, sidecar: bytes, declared: Mapping[str, FieldType]
 ) -> tuple[str, ...]:
-    """The names in front matter and sidecar that searches can't filter by, because no field is declared.
+    """The fields that front matter and sidecar would fill, but that aren't declared to filter by.
 
     Raises:
         ParseError: the sidecar is not valid.
@@ -411,7 +426,8 @@ def undeclared_names(
     names = {*(_entries(sidecar) if sidecar else ())}
     if document.mime_type == MARKDOWN:
         names |= document.metadata.keys() - document_parts.SHARED  # shared ones come with every format
-    return tuple(sorted(name for name in names - declared.keys() if name.casefold() not in _OF_OUR_OWN))
+    fields = {field_name(name) for name in names if name.casefold() not in _OF_OUR_OWN}
+    return tuple(sorted(fields - declared.keys() - {""}))
 
 
 def _string(text: str) -> str | None:

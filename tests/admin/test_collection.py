@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 
 from rag.access.rule import valid_name
 from rag.admin import collection_changes
+from rag.admin.collection_changes import NO_NAME, TAKES
 from rag.admin.main import commands
 from rag.admin.sharing import UNLESS
 from rag.config.model_settings import unknown_embedder
@@ -209,10 +210,10 @@ def test_a_name_that_is_taken_is_refused_and_nothing_changes(desk: Desk, inside:
         (["x", "--field", "year=int"], f"'year=int' {NO_FIELD}"),
         (["x", "--field", "year"], f"'year' {NO_FIELD}"),
         (["x", "--field", "year="], f"'year=' {NO_FIELD}"),
-        (["x", "--field", "Year=integer"], f"'Year=integer' {NO_FIELD}"),
-        (["x", "--field", "1year=integer"], f"'1year=integer' {NO_FIELD}"),
-        (["x", "--field", "a.b=integer"], f"'a.b=integer' {NO_FIELD}"),
-        (["x", "--field", f"{'y' * 49}=integer"], NO_FIELD),
+        (["x", "--field", "Year=integer"], NO_NAME.format("Year") + TAKES.format("year")),
+        (["x", "--field", "1year=integer"], NO_NAME.format("1year")),
+        (["x", "--field", "a.b=integer"], NO_NAME.format("a.b") + TAKES.format("a_b")),
+        (["x", "--field", f"{'y' * 49}=integer"], NO_NAME.format("y" * 49)),
         (["x", "--visibility", "secret"], "'secret' is not one of 'tenant', 'restricted'"),
         (["x", *(f"--field=f{n}=string" for n in range(33))], "a collection has at most 32 fields"),
     ],

@@ -451,3 +451,20 @@ def test_metadata_without_a_declared_field_is_named() -> None:
         word in notes[0] for word in ("status (3 documents)", "tags (1 document)", "set papers --field")
     )
     assert not [*field_notes(Counter(), "papers")]
+
+
+def test_a_field_takes_the_entry_that_documents_write_in_capitals_or_with_other_signs() -> None:
+    text = "---\npython-version: 3.12\nversions:\n  fpt: x\nShortTitle: T\nGröße: 4\nя: 1\n2nd: b\n---\nText."
+    document = parse(text.encode(), "a.md")
+    kinds: dict[str, FieldType] = {
+        "grosse": "integer",
+        "python_version": "string",
+        "shorttitle": "string",
+        "versions_fpt": "string",
+    }
+    assert undeclared_names(document, b"", {}) == (*kinds,)
+    assert undeclared_names(document, b"", kinds) == ()
+    fields = {"grosse": 4, "python_version": "3.12", "shorttitle": "T", "versions_fpt": "x"}
+    assert declared_fields(document.metadata, kinds) == (fields, [])
+    both = {"status": "final", "Status": "draft"}
+    assert declared_fields(both, {"status": "string"}) == ({"status": "final"}, [])
