@@ -31,7 +31,7 @@ from rag.models.rerank import Reranker, open_reranker
 from rag.originals import FileWatch, Staleness
 from rag.runtime import concurrently, grouped
 from rag.search import browse, search_state
-from rag.search.names import resolve_ids, resolve_names, unknown_names_note
+from rag.search.names import not_found, resolve_ids, resolve_names, unknown_names_note
 from rag.search.overview import CollectionOverview, OverviewCache, collection_overview, without_notes
 from rag.search.pipeline import embed, search
 from rag.search.recall import READS, is_fault
@@ -412,9 +412,11 @@ class Desk:
             InvalidRequestError: several readable documents have it.
         """
         ids = await self.resolve_names(principal, [name], by_id_alone=by_id_alone)
-        if name not in ids:
-            raise NotFoundError(NOT_FOUND)
-        return ids[name]
+        if name in ids:
+            return ids[name]
+        raise NotFoundError(
+            NOT_FOUND if by_id_alone else await not_found(await self._all_views(principal), name)
+        )
 
     async def resolve_names(
         self, principal: Principal, names: Sequence[str], *, by_id_alone: bool = False

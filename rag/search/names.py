@@ -32,10 +32,12 @@ from rag.search.reply.untrusted import display_name
 from rag.search.view import View
 from rag.store.read.schema import SourcePlace
 from rag.text.plain_text import one_line
-from rag.uris import SCHEME, is_surely_id, named_id, split_citation, split_lines, web_address
+from rag.uris import NOT_FOUND, SCHEME, is_surely_id, named_id, split_citation, split_lines, web_address
 
 QUOTED_CHARS = 64  # of a name in a message
+NEAR = " Documents with these words in their names: {}."
 _PAGES = re.compile(r", (?:pp?\.|slides?) ")
+_WORD = re.compile(r"[^\W_]+")
 _NOTE_LINK = re.compile(r"!?\[\[([^\[\]|#]++)[^\[\]]*+\]\]")
 
 
@@ -117,6 +119,25 @@ def _labelled_id(name: str) -> tuple[str | None, str] | None:
     return None
 
 
+async def not_found(views: Sequence[View], name: str) -> str:
+    """That nothing readable has a name, and which documents have all of its words in a name of theirs."""
+    groups = () if is_surely_id(name) else await concurrently([view.places for view in views])
+    near = await to_thread.run_sync(_with_words, [*zip(views, groups, strict=False)], name)
+    return NOT_FOUND + (NEAR.format(names_briefly(near, MOST_LISTED)) if near else "")
+
+
+def _with_words(groups: Sequence[tuple[View, Sequence[SourcePlace]]], name: str) -> list[str]:
+    """The documents with all words of a name in their title, file name or an alias, shortest names first."""
+    words = frozenset(_WORD.findall(folded(name)))
+    near = [
+        (min(map(len, having)), candidate.listed)
+        for candidate in (named_documents(groups) if words else ())
+        if not candidate.is_of_tag
+        and (having := [text for text in candidate.folded_names if words.issubset(_WORD.findall(text))])
+    ]
+    return [listed for _, listed in sorted(near)]
+
+
 async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, str]:
     """The ids of the documents at these paths or with these titles."""
     places = await concurrently([view.places for view in views])
@@ -131,7 +152,7 @@ def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequenc
     cited = {folded(of_name.cited) for of_name in forms.values() if of_name.cited}
     near = [
         candidate
-        for candidate in _candidates(groups)
+        for candidate in named_documents(groups)
         if not wanted.isdisjoint(candidate.folded_names) or (cited and _begins(cited, candidate))
     ]
     matches = {name: _best_matches(near, of_name) for name, of_name in forms.items()}
@@ -199,7 +220,8 @@ def _without_fragment(name: str) -> str:
     return name[: at - len(last)] if 0 < at < len(last) - 1 else name
 
 
-def _candidates(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterator[_Candidate]:
+def named_documents(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterator[_Candidate]:
+    """The documents at the places of each view."""
     for view, places in groups:
         collection = view.table.collection
         for stored_place, document in zip(places, placed_documents(places), strict=True):

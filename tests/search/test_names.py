@@ -15,11 +15,11 @@ from rag.corpus import Access, Heading, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import tool_functions
 from rag.search.desk import Desk
-from rag.search.names import QUOTED_CHARS, resolve_names, unknown_names_note
+from rag.search.names import NEAR, QUOTED_CHARS, resolve_names, unknown_names_note
 from rag.search.source_window import headings_named, section_span
 from rag.search.view import IS_PATH
 from rag.text.plain_text import Span
-from rag.uris import names_file
+from rag.uris import NOT_FOUND, names_file
 from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +93,26 @@ NAMES = [
     "The rules (2024) (handbook/hr/Rules.md) › Leave",
     "{id}#sick-leave",
 ]
+
+
+async def test_what_has_the_words_of_an_unknown_name_in_a_name_of_its_own_is_listed(shelf: Shelf) -> None:
+    pep = await _put(shelf, "peps/pep-0612.rst", "PEP 612 \u2013 Parameter Specification Variables")
+    await _put(shelf, "peps/pep-6120.rst", "PEP 6120 \u2013 Other things")
+    hidden = await _put(shelf, "draft.md", "PEP 612 draft", access=FOR_ANN)
+    desk = shelf.desk()
+    for_bob = f"{pep.id} (documents/peps/pep-0612.rst)"
+    for name, principal, listed in [
+        ("PEP 612", BOB, for_bob),
+        ("pep-612", BOB, for_bob),
+        ("specification variables", BOB, for_bob),
+        ("PEP 612", ANN, f"{hidden.id} (documents/draft.md), {for_bob}"),
+        ("PEP 613", BOB, ""),
+        ("draft of 612", BOB, ""),
+        ("\u2013", BOB, ""),
+    ]:
+        with pytest.raises(NotFoundError) as error:
+            await desk.resolve_name(principal, name)
+        assert str(error.value) == NOT_FOUND + (NEAR.format(listed) if listed else ""), name
 
 
 @pytest.mark.slow
