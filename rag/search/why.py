@@ -17,18 +17,22 @@ from rag.answers import Answer, Hit, Listing, Step, SubQuery
 from rag.corpus import Source
 from rag.filters.grammar import Filter, condition_in_words, conditions, is_on_date, without_conditions
 from rag.filters.needles import Needle, needle, otherwise_written, phrases
+from rag.report import names_briefly
 from rag.runtime import concurrently
+from rag.search.browse import MOST_LISTED
 from rag.search.exact import find_exact
+from rag.search.names import named_documents
 from rag.search.recall import Candidate, Query, QueryRankings, admit, recall, shares_of_best, skips_dense
 from rag.search.search_plan import SearchPlan
 from rag.search.search_state import OpenStep, SearchState
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.search.view import View, path_notes
 from rag.store.read.schema import StoredSource
-from rag.store.read.text_scan import chunk_places
+from rag.store.read.text_scan import chunk_places, match_any
 
 OTHER_FORM = 'No passage contains "{}" in this form; searched for "{}".'
 EXACT_FORM = 'No document contains "{}" in this form; search for "{}".'
+CALLED = "It is in the title or path of: {}. Open one by its id."
 LOOKED_THROUGH = 20  # passages with the words of a text, searched for other forms of it
 UNKNOWN = "The embedding model knows no word of the query, so there was no search by meaning."
 
@@ -64,7 +68,7 @@ async def explain_nothing(query: Query, state: SearchState, find: Find) -> Query
         return None
     impact = await _impact(query, state, find) if plan.filter is not None else None
     if impact is None:
-        state.note([_without_filter(query, state)])
+        state.note([_without_filter(query, state), *await _called(query, plan)])
         return None
     if not plan.relax:
         state.note([_advice(views, impact), *path_notes(views)])
@@ -209,6 +213,19 @@ def _without_match(needle: Needle) -> str:
     if needle.match != "regex" and phrases(needle.query):
         advice.append("The quotation marks are part of what was searched for: leave them out.")
     return " ".join(["No document contains this.", *advice])
+
+
+async def _called(query: Query, plan: SearchPlan) -> list[str]:
+    """A note on the documents whose title or path has what is in no text: front matter isn't part of it."""
+    texts = plan.required if plan.needle is None else (plan.needle,)
+    if not texts or plan.sources is not None or plan.exclude_sources:
+        return []
+    groups = await concurrently([view.places for view in query.views])
+    documents = [*named_documents([*zip(query.views, groups, strict=True)])]
+    names = [f"{document.title}\n{document.path}" for document in documents]
+    matches = [await to_thread.run_sync(match_any, names, text) for text in texts]
+    called = [document.listed for document, *holds in zip(documents, *matches, strict=True) if all(holds)]
+    return [CALLED.format(names_briefly(sorted(called), MOST_LISTED))] if called else []
 
 
 def _names_of(views: Sequence[View], positions: Collection[int]) -> str:

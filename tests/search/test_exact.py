@@ -19,6 +19,7 @@ from rag.rank.fusion import MAX_JOINED_CHARS
 from rag.search.desk import Desk
 from rag.search.exact import CHANGED, _pass_gate
 from rag.search.reply.search_reply import search_reply
+from rag.search.why import CALLED
 from rag.store.read import text_scan
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.text_scan import OVERLAP, WINDOW, matched_sources
@@ -337,6 +338,26 @@ async def test_what_is_not_found_says_what_else_to_search_for(shelf: Shelf) -> N
         (note,) = (await exact(shelf, written, **request)).notes  # type: ignore[arg-type]
         assert note.startswith("No document contains this. Mode hybrid")
         assert advice in note
+
+
+async def test_what_only_a_title_or_path_has_is_told_with_the_document(shelf: Shelf) -> None:
+    file = {"path": "charters/gamma-2.md"}
+    gamma = await shelf.put("g", "This text is about cherries.", title="Gamma charter", metadata=file)
+    await shelf.put("h", "melons", title="Gamma charter II", access=Access("restricted"))
+    called = CALLED.format(f"{gamma.id} (documents/charters/gamma-2.md)")
+    asked: dict[str, dict[str, Any]] = {
+        "gamma  Charter": {},
+        "gamma-2": {},
+        "charters/": {},
+        "Gamma": {"match": "words", "case": True},
+        "^Gamma ch[a-z]+$": {"match": "regex"},
+        '"Gamma charter"': {"mode": "hybrid"},
+    }
+    for written, request in asked.items():
+        answer = await shelf.search(written, **{"mode": "exact"} | request)
+        assert (answer.hits, answer.notes[1:]) == ((), (called,)), written
+    for written in ("Gamma charters", "melons and Gamma"):
+        assert called not in (await exact(shelf, written)).notes
 
 
 @pytest.mark.parametrize(
