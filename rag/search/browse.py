@@ -312,7 +312,10 @@ BY_SECTION = (
     "A filter on section chooses passages; documents are listed by date, path, title and declared fields."
 )
 UNLISTED = "Neither listed nor counted, because they failed or list no documents: {}."
-WITHOUT_DATE = "Documents left out because they state no date: {:,}."
+WITHOUT_DATE = (
+    "Documents left out because their metadata has no date: {:,}. With sort=date and no filter on date, a "
+    "list goes by the dates of texts, paths and files, too."
+)
 UNDATED = "0"  # before every date
 
 

@@ -353,11 +353,14 @@ def _paths(filter_: Filter) -> Iterator[str]:
                 yield text
 
 
-SOME_UNDATED = "A filter on dates finds only documents that state one, and some don't."
+SOME_UNDATED = (
+    "A filter on dates finds only documents with a date in their metadata, and some have none. A list with "
+    "sort=date goes by the dates of texts, paths and files, too."
+)
 
 
 async def undated_notes(views: Sequence[View]) -> list[str]:
-    """A note if a filter on dates leaves out readable documents because they state none.
+    """A note if a filter on dates leaves out readable documents because their metadata has none.
 
     Attached tables aren't looked at: it would take one more read of all their rows.
     """
