@@ -1,8 +1,9 @@
 """Passages whose own heading is what a query names: § 433, version 0.61.0, the definition of AddCommand.
 
 Others mention the name more often than its own section does, or inherit it from a title. So a passage gets a
-higher score by words if its heading is the name, or begins with it (`with_named_first`). The caption of a
-table or a figure counts like a heading.
+higher score by words if its heading is the name, or begins with it (`with_named_first`). The title of the
+document counts like a heading above all others: PEP 612, whose number is in each of its passages, and so is
+no rare word. So does the caption of a table or a figure.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ _LETTERS = r"(?<= )(?:[IVXLC]+|[A-Z])"  # Article IV, Appendix B
 _WORD, _SIGN = r"(?P<word>[^\W\d_]+)", r"(?P<sign>§)§? ?"
 _NUMBER = rf"v?(?P<number>{_DIGITS}|{_LETTERS})"
 _IN_QUERY = re.compile(
-    rf"(?:(?<![\w.]){_WORD}\.? |{_SIGN})?(?<![\w.,-]){_NUMBER}(?!\w| ?[%€$]|[.,][0-9])"  # not 5 %, 1,250
+    rf"(?:(?<![\w.]){_WORD}(?:\.? |-(?=[0-9]))|{_SIGN}|(?<![\w.,-])){_NUMBER}"
+    r"(?!\w| ?[%€$]|[.,][0-9])"  # not 5 %, 1,250
 )
-_AT_HEADING = re.compile(rf"[^\w§]*(?:{_WORD}[.:]? [\[(]?|{_SIGN})?{_NUMBER}(?!\w)")
+_AT_HEADING = re.compile(rf"[^\w§]*(?:{_WORD}(?:[.:]? [\[(]?|-(?=[0-9]))|{_SIGN})?{_NUMBER}(?!\w)")
 _RELEASE = re.compile(
     r"[^\w§]*(?P<words>(?:[^\W\d_][\w.'’+-]*+ ){1,5})[\[(]?"
     r"v?(?P<number>[0-9]+(?:\.[0-9]+)+(?:-?[a-z]+[.-]?[0-9]*)?)(?!\w)"
@@ -107,7 +109,8 @@ class Address:
     @classmethod
     def of(cls, match: re.Match[str]) -> Self:
         """The address in a match of the expressions above."""
-        return cls((match["sign"] or match["word"] or "").casefold(), match["number"])
+        number = re.sub(r"\A0+(?=[0-9])", "", match["number"])  # pep-0612
+        return cls((match["sign"] or match["word"] or "").casefold(), number)
 
     @property
     def kind(self) -> str:
@@ -188,27 +191,30 @@ class Named:
         """How surely a passage that has these words of the query is under what it names; 0 to 1."""
         count = max(len(self.words), 1)
         share = 1.0 if words is None else len(self.words & words) / count
-        of_section, of_version = self._sureness_of_addresses(stored)
+        of_section, of_version = self._sureness_of_addresses(stored, words or frozenset())
         # A section's number says nearly all. A version or a name is one word of the query among others.
         of_name = self._sureness_of_name(stored.section[max(_depth(stored) - 1, 0) :])
         return max((2 + share) / 3 * of_section, of_version, of_name / count)
 
     def headings(self, stored: StoredChunk) -> Sequence[str]:
-        """The headings of a passage and, if the query names captions, also its captions that may be meant."""
+        """The title of a passage's document, and its headings.
+
+        If the query names captions, also the passage's captions that may be meant.
+        """
+        headings = [_title(stored), *stored.section]
         body = stored.body if self.captions else ""
         numbers = [re.escape(address.number) for address in self.captions]
         is_near = any(re.search(rf"{number}(?<=[\w.][ .\u00a0]{number})", body) for number in numbers)  # fast
-        return [*stored.section, *_captions(body)] if is_near else stored.section
+        return [*headings, *_captions(body)] if is_near else headings
 
     def _has_document(self, stored: StoredChunk) -> bool:
         """Whether the query has a word of the document's title or headings, or only names captions."""
         parts = {part for address in self.captions for part in (address.mark, address.number.casefold())}
         others = {*map(str.casefold, self.words)} - parts
-        title = stored.body.partition("\n")[0]
-        above = re.findall(r"\w+", " ".join([title, *stored.section]).casefold())
+        above = re.findall(r"\w+", " ".join([_title(stored), *stored.section]).casefold())
         return not others or not others.isdisjoint(above)
 
-    def _sureness_of_addresses(self, stored: StoredChunk) -> tuple[float, float]:
+    def _sureness_of_addresses(self, stored: StoredChunk, words: frozenset[str]) -> tuple[float, float]:
         """How surely addresses mean a passage: addresses of sections ("BGB 433"), and all others.
 
         The others are mostly versions of what the query is about ("Claude 3.5"), or other documents' tables.
@@ -222,20 +228,20 @@ class Named:
         outer = frozenset(re.findall(r"\w+", " ".join(headings).casefold()))
         for address, (place, heading) in product(near, enumerate(map(_address_at, headings))):
             if heading:
-                above = FURTHER if place < _depth(stored) - 1 else 1.0
+                above = FURTHER if place < _depth(stored) else 1.0
                 sureness = above * address.sureness(heading, outer)
                 is_of_section = address.is_marked or address.mark in outer - {heading.mark}
                 if is_of_section and (address.kind not in _CAPTIONED or self._has_document(stored)):
                     of_section = max(of_section, sureness)
                 else:
-                    others = self.words.difference(re.findall(r"\w+", headings[place].casefold()))
+                    others = self.words.difference(words, re.findall(r"\w+", headings[place].casefold()))
                     of_version = max(of_version, sureness / max(len(others), 1))
         return of_section, of_version
 
     def depth(self, stored: StoredChunk) -> int:
         """The number of headings above a passage, down to the one whose number is named, if one is."""
-        headings = map(with_whole_section_numbers, stored.section[: _depth(stored)])
-        for depth, heading in enumerate(map(_address_at, headings), 1):
+        headings = map(with_whole_section_numbers, [_title(stored), *stored.section[: _depth(stored)]])
+        for depth, heading in enumerate(map(_address_at, headings)):
             if heading and any(address.is_number_of(heading) for address in self.addresses):
                 return depth
         return _depth(stored)
@@ -270,6 +276,11 @@ def _address_at(heading: str) -> Address | None:
 def _depth(stored: StoredChunk) -> int:
     """The number of headings that a passage begins under."""
     return cast("int", stored.columns["depth"][stored.row])
+
+
+def _title(stored: StoredChunk) -> str:
+    """The title of a passage's document, from the line above its text; what it begins with if it has none."""
+    return stored.body.partition("\n")[0].partition(" > ")[0]
 
 
 def _captions(body: str) -> list[str]:
@@ -311,7 +322,7 @@ def with_named_first(ranking: Ranking, named: Named) -> Ranking:
     begins: dict[tuple[str, ...], int] = {}  # the number of the first passage of each section
     for rank, scored in enumerate(ranking):
         stored = scored.stored
-        headings = "\n".join(named.headings(stored) if named.captions else stored.section).casefold()
+        headings = "\n".join(named.headings(stored)).casefold()
         if any(mark in headings for mark in marks) and (sureness := named.sureness(stored, scored.words)):
             source, seq = split_chunk_id(stored.id)
             section = (source, *stored.section[: named.depth(stored)])

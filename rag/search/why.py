@@ -220,7 +220,7 @@ async def _called(query: Query, plan: SearchPlan) -> list[str]:
     texts = plan.required if plan.needle is None else (plan.needle,)
     if not texts or plan.sources is not None or plan.exclude_sources:
         return []
-    groups = await concurrently([view.places for view in query.views])
+    groups = [await view.table.attempt(view.places(), []) for view in query.views]
     documents = [*named_documents([*zip(query.views, groups, strict=True)])]
     names = [f"{document.title}\n{document.path}" for document in documents]
     matches = [await to_thread.run_sync(match_any, names, text) for text in texts]

@@ -345,6 +345,25 @@ async def test_a_version_in_a_longer_question_weighs_as_much_as_a_word(stocked: 
 
 @pytest.mark.parametrize(
     "query",
+    ["Tell me about RFC 12", "Who wrote RFC 12?", "Summarize RFC 12", "What does RFC-12 propose?"],
+)
+async def test_a_document_whose_title_has_the_number_that_is_named_comes_first(
+    shelf: Shelf, tmp_path: Path, query: str
+) -> None:
+    for number in range(10, 16):
+        parts = "".join(f"## {word.title()}\n\nThe {word} is small.\n\n" for word in WORDS)
+        (tmp_path / f"{number}.md").write_text(
+            f"---\ntitle: RFC {number} – Colours\n---\nAbstract.\n\n{parts}"
+        )
+    asked = "Tell us who wrote it about what to summarize. They propose RFC 12 here, as RFC 12 had it."
+    (tmp_path / "about.md").write_text(f"# About\n\n{asked}\n")
+    await shelf.small.ingested(shelf.data, tmp_path)
+    first = (await ask(shelf, query)).hits[0]
+    assert (first.source.title, first.chunk.seq) == ("RFC 12 – Colours", 0)
+
+
+@pytest.mark.parametrize(
+    "query",
     ["the notice is due in 12 days", "In 2019 we had 6 rooms", "What is 4.2 % of 12 €?", "I and A"],
 )
 def test_numbers_of_other_things_name_no_section(query: str) -> None:
