@@ -27,8 +27,10 @@ from rag.admin.connect import connect_check
 from rag.admin.main import main
 from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
 from rag.corpus import Chunk, Source
+from rag.ingest import document_languages, prepare
 from rag.search.why import SourceTrace
 from tests.forks import with_stand_in
+from tests.ingest.conftest import parse_here
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -114,7 +116,7 @@ class Desk:
 
 @dataclass(frozen=True, slots=True)
 class Inside(Desk):
-    """The same commands without a process of their own, which takes nearly a second to start.
+    """The same commands without a process of their own, which takes nearly a second to start, or a parser's.
 
     For what a test begins with, what it looks at in the end, and tables of refusals. What it is about
     comes from outside.
@@ -155,6 +157,8 @@ def inside(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         monkeypatch.setenv(name, value)
     client = with_stand_in(stdio_client, desk.scripts.server, lambda: desk.scripts.forked_server)
     monkeypatch.setattr(connect_check, "stdio_client", client)
+    for caller in (prepare, document_languages):  # each run has an event loop, and so a parser of its own
+        monkeypatch.setattr(caller, "parse_safely", parse_here)
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
     return Inside(desk.scripts, desk.data, monkeypatch, capsys)
 
