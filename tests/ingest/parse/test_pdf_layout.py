@@ -621,6 +621,33 @@ def test_a_header_and_a_footer_do_not_stand_amid_a_paragraph(
     assert texts_of(parsed([At(50, 700, above), foot], page, page, page))[:4] == first
 
 
+@pytest.mark.parametrize(
+    ("end", "mark", "expected"),
+    [
+        ("In 1341 the king", "1", ["In 1341 the king", "taxed salt.", "1 See the archive.", "Then"]),
+        ("In 1341 the king", "*", ["In 1341 the king", "taxed salt.", "* See the archive.", "Then"]),
+        ("So it was.", "1", ["So it was.", "1 See the archive.", "taxed salt.", "Then"]),
+        ("In 1341 the king", "", ["In 1341 the king", "See the archive.", "taxed salt.", "Then"]),
+    ],
+)
+def test_a_note_does_not_stand_amid_a_sentence_that_goes_on_on_the_next_page(
+    end: str, mark: str, expected: Sequence[str]
+) -> None:
+    note = At(50, 60, f"{mark} See the archive.".strip(), 8)
+    document = parsed([At(50, 700, end), note], [At(50, 760, "taxed salt."), At(50, 700, "Then"), *PROSE])
+    assert texts_of(document)[:4] == expected
+
+
+def test_a_header_does_not_stand_in_a_paragraph_that_fills_its_page() -> None:
+    pages = [
+        [At(50, 770, "THE SALT" if page % 2 else "BRINE", 8), *column(50, f"page {page}", 40, 720)]
+        for page in range(6)
+    ]
+    texts = texts_of(parsed(*pages, [At(50, 720, "ends here.")]))
+    assert texts[0] == "BRINE"
+    assert texts[-2:] == ["ends here.", "THE SALT"]
+
+
 def test_a_footer_below_a_line_of_underscores_is_left_out_with_it() -> None:
     pages = pages_with("Notes", "Page #")
     bottom = 650 - 12 * len(PROSE)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, BlockKind, Document
@@ -45,6 +45,8 @@ ENCRYPTED = "the PDF is encrypted with a password"
 for library in ("pypdfium2", "pypdf"):
     logging.getLogger(library).setLevel(logging.CRITICAL)  # their warnings quote the file
 
+_NOTE = 0.95  # times the size of most letters: larger ones are no note
+_NOTE_MARK = re.compile(r"(?:\d{1,3}|[*†‡§¶]{1,3}|\[\d{1,3}\]|\(\d{1,3}\))[.)]? ?[^\W\d]")
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
 
 
@@ -114,22 +116,66 @@ def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
     bodies = bodies_of(sheets)
     pages = [list(_parts(sheet, body.lines)) for sheet, body in zip(sheets, bodies, strict=True)]
     with_headers_of_tables(pages)  # while the table still is the last part of its page
-    # A running line amid a sentence that goes on overleaf would keep the clause from being found or quoted.
-    goes_on = [False, *(_goes_on(*pair) for pair in pairwise(pages)), False]
-    ordered: list[list[PagePart]] = []
-    waiting: list[PagePart] = []  # a footer that would stand amid a paragraph
-    for at, (page, body) in enumerate(zip(pages, bodies, strict=True)):
-        begun, foot = page[: goes_on[at]], [*_no_headings(body.foot)]
-        running, waiting = [*waiting, *_no_headings(body.head)], foot if goes_on[at + 1] else []
-        ordered.append([*begun, *running, *page[len(begun) :], *([] if waiting else foot)])
+    size, _ = body_of(chain.from_iterable(pages))
+    marked = (
+        (number, part, is_beside)
+        for number, (page, body) in enumerate(zip(pages, bodies, strict=True))
+        for part, is_beside in chain(
+            ((part, True) for part in _no_headings(body.head)),
+            _marked_notes(page, size),
+            ((part, True) for part in _no_headings(body.foot)),
+        )
+    )
+    return _in_reading_order(marked, len(pages))
+
+
+def _marked_notes(parts: Sequence[PagePart], size: float) -> Iterator[tuple[PagePart, bool]]:
+    """Each part of a page, and whether it is a note to the text, whose letters have this size."""
+    is_note = False
+    for part in parts:
+        is_small = part.size < _NOTE * size and not (part.is_table or part.is_code)
+        is_note = is_small and (is_note or bool(_NOTE_MARK.match(part.text)))
+        yield part, is_note
+
+
+def _in_reading_order(marked: Iterable[tuple[int, PagePart, bool]], pages: int) -> list[list[PagePart]]:
+    """The parts of each page, of parts with their page, and whether they stand beside the text.
+
+    What does, as running lines and notes, comes behind the paragraph that it interrupts: amid a sentence, it
+    would keep this from being found or quoted.
+    """
+    ordered: list[list[PagePart]] = [[] for _ in range(pages)]
+    waiting, beside = list[PagePart](), list[tuple[int, PagePart]]()
+    last: PagePart | None = None
+    end = 0
+    for page, part, is_beside in marked:
+        if is_beside:
+            beside.append((page, part))
+            continue
+        if last and (beside or page != end) and _goes_on(last, part):
+            waiting += (interrupting for _, interrupting in beside)
+        else:
+            _put(ordered, end, waiting, beside)
+            waiting = []
+        ordered[page].append(part)
+        last, end, beside = part, page, []
+    _put(ordered, end, waiting, beside)
     return ordered
 
 
-def _goes_on(page: Sequence[PagePart], following: Sequence[PagePart]) -> bool:
-    """Whether the last paragraph of a page ends amid a sentence, and the next page has its letters."""
-    if not (page and following):
-        return False
-    last, first = page[-1], following[0]
+def _put(
+    ordered: list[list[PagePart]],
+    end: int,
+    waiting: Iterable[PagePart],
+    beside: Iterable[tuple[int, PagePart]],
+) -> None:
+    ordered[end] += waiting
+    for page, part in beside:
+        ordered[page].append(part)
+
+
+def _goes_on(last: PagePart, first: PagePart) -> bool:
+    """Whether a paragraph ends amid a sentence, and the next one has its letters."""
     is_text = not (last.is_table or first.is_table or last.is_code or first.is_code)
     is_alike = (last.size, last.bold) == (first.size, first.bold)
     return is_text and is_alike and not ends_sentence(last.text) and not has_list_mark(first.text)
