@@ -222,12 +222,14 @@ _AGE = "age"  # the kind of the versions "old" and "new"
 _DAY = re.compile(r"([1-9]\d{3})(?:-(0[1-9]|1[0-2])(?:-(\d\d))?)?")
 UNTOLD = date(1980, 1, 2)  # earlier dates are defaults of archives and build tools: 1970, or 1 January 1980
 DATE_IN_NAME = re.compile(
-    r"(?:(?<![0-9A-Za-z])|(?<=[A-Za-z]{4})|(?<=FY)|(?<=fy))(?P<year>(?:19[5-9]|20[0-9])[0-9])"
+    r"(?:(?<![0-9A-Za-z])|(?<=[A-Za-z]{4})|(?<=FY)|(?<=fy))"
+    r"(?P<year>(?:19[5-9]|20[0-9])[0-9]|1[0-9]{3}(?=([-_./])(?:0[1-9]|1[0-2])\2(?:0[1-9]|[12][0-9]|3[01])(?![0-9])))"
     r"(?:(?P<joint>[-_./]?)(?P<month>0[1-9]|1[0-2])(?:(?P=joint)(?P<day>0[1-9]|[12][0-9]|3[01]))?)?(?![0-9])"
 )
 """A year in a path or a title, with its month and day if they follow: 2023, 2023-05, 2023/05/12, 20230512.
 
-Letters right before it must be a word (handbook2023, FY2023), so rfc1951 has no year.
+Letters right before it must be a word (handbook2023, FY2023), so rfc1951 has no year. One before 1950 needs
+its day, as in 1798-03-05: alone it is more often another number.
 """
 VERSION_IN_NAME = re.compile(
     r"(?<![^\W_])(?:v(?:ersion)?[ ._-]?(?P<number>[0-9]+(?:\.[0-9]+)*)(?![0-9])"

@@ -153,6 +153,9 @@ def test_a_long_question_takes_time_in_proportion(piece: str) -> None:
         ("Protokoll 13.03.2018.pdf", "2018-03-13"),
         ("Preise März 2018.pdf", "2018-03"),
         ("minutes 03-04-2018.txt", "2018"),  # in March or in April
+        ("1798/1798-03-05 Weber an Krause.txt", "1798-03-05"),
+        ("letters/1798/03/05.txt", "1798-03-05"),
+        ("letters/1798-03-05 of 1801.txt", "1798-03-05"),
     ],
 )
 def test_a_document_without_a_date_is_of_the_year_in_its_path(path: str, dated: str) -> None:
@@ -166,6 +169,9 @@ def test_a_document_without_a_date_is_of_the_year_in_its_path(path: str, dated: 
     [
         "leave.md",
         "rfc1951.txt",
+        "EN 1838.pdf",
+        "1798/letter 1841-13-05.txt",
+        "scan 18411205.png",
         "iso-9001.pdf",
         "scan 120180.png",
         "plan 2046.md",
