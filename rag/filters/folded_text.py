@@ -258,7 +258,7 @@ def _variants() -> Mapping[str, str]:
 
 @cache
 def _letters() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """For each folded letter all letters that fold to it, itself first; and for ss and ae, ligatures: ß, æ."""
+    """For each folded letter all letters that fold to it, itself first; for ss and ae, ligatures: ß, æ."""
     single: dict[str, str] = {}
     several = dict(_LIGATURES)
     for letter in map(chr, range(0x41, _LAST)):

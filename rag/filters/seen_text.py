@@ -191,7 +191,7 @@ def _bar(text: str, above: re.Match[str] | None, bar: re.Match[str]) -> Iterator
 
 
 def _signs(text: str) -> Iterator[Change]:
-    """A dash with the spaces around it as a hyphen, and spaces within French quotation marks as nothing."""
+    """What is left out of a dash with the spaces around it, and the spaces within French quotation marks."""
     for match in _SIGN.finditer(text):
         start, end = match.span()
         before, after = text[start - 1 : start], text[end : end + 1]
@@ -216,7 +216,8 @@ def _dash(text: str, signs: str, span: Span) -> Iterator[Change]:
     is_apart = (start < span.start or not start) and (end > span.end or end == len(text))
     joins_words = len(signs) > 1 and text[start - 1 : start].isalnum() and text[end : end + 1].isalnum()
     if is_apart or joins_words or not _LONG_DASHES.isdisjoint(signs):
-        yield start, end, "-"
+        yield start, span.start, ""
+        yield span.start + 1, end, ""
 
 
 def _punctuation(seen: str) -> Iterator[Change]:
