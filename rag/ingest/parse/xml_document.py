@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain, islice
 from textwrap import dedent
@@ -39,6 +39,7 @@ from rag.ingest.parse.xml_text import (
     attribute,
     fill_references,
     is_mixed,
+    keep_one_reading,
     looks_like_text,
     name_of,
     named,
@@ -86,10 +87,8 @@ def parse(text: str, name: str) -> Document:
         return feed_document(root, name)
     if kind == "opml":
         return outline_document(root, name)
-    if kind == "dokumente":
-        as_sections(root)
-    if kind == "xml":
-        _join_styles(root)
+    if kind in _PREPARED:
+        _PREPARED[kind](root)
     lines = _take_lines(root) if kind in _MAPS else 0
     if kind == "kml":
         _open_balloons(root)
@@ -455,3 +454,11 @@ def _outlines(element: Element, depth: int) -> Iterator[str]:
         note = attribute(entry, "_note")
         yield f"{_INDENT * depth}- {': '.join(filter(None, (label, note, address)))}"
         yield from _outlines(entry, depth + 1)
+
+
+_PREPARED: dict[str, Callable[[Element], None]] = {
+    "dokumente": as_sections,
+    "xml": _join_styles,
+    **dict.fromkeys(("tei", "tei.2", "teicorpus"), keep_one_reading),
+}
+"""What changes the elements of a document before it is read, by its root."""

@@ -25,7 +25,7 @@ from rag.ingest.parse.document_parts import (
     toml_beside,
 )
 from rag.ingest.parse.formulas import mathml_text
-from rag.ingest.parse.typefaces import SUB, SUB_END, SUP, SUP_END, with_scripts
+from rag.ingest.parse.typefaces import STRUCK, STRUCK_END, SUB, SUB_END, SUP, SUP_END, with_scripts
 from rag.ingest.parse.zip_package import whole_number
 from rag.text.plain_text import one_line
 from rag.text.table_heads import pipe_table
@@ -254,6 +254,30 @@ def as_sections(root: Element) -> None:
         title = ET.Element("title")
         title.text = name
         root.insert(0, title)
+
+
+_OTHER_NAMES = {"front": "prefatory", "ref": "link"}  # in JATS, facts and an entry of a list
+_OTHER_WORDS = {"fw": "", "gap": "[…]"}  # running heads, and what nobody can read
+
+
+def keep_one_reading(root: Element) -> None:
+    """Leave what people read of a text in TEI: one of two readings, and deleted words as struck out."""
+    for element in root.iter():
+        name = name_of(element)
+        element.tag = _OTHER_NAMES.get(name, element.tag)
+        if name in _OTHER_WORDS:
+            element[:], element.text = [], _OTHER_WORDS[name]
+        elif name in {"choice", "app"} and len(element):
+            reading = next(named(element, ELEMENTS["readings"]), element[0])
+            element[:], element.text, reading.tail = [reading], "", ""
+        elif name == "subst":
+            for deleted in named(element, {"del"}):
+                deleted.tail = deleted.tail or " "
+        elif name == "del":
+            end = ET.SubElement(element, "seg")
+            element.text, end.text = STRUCK + (element.text or ""), STRUCK_END
+        elif name == "lb" and attribute(element, "break") == "no":
+            element.tag, element.tail = "seg", (element.tail or "").lstrip()
 
 
 def looks_like_text(root: Element) -> bool:

@@ -486,6 +486,44 @@ CALS = """<tgroup cols="3"><colspec/><colspec colname="b"/><colspec colname="c"/
 <entry namest="b" nameend="c">Adults</entry></row><row><entry>Start</entry><entry colname="c">Max</entry>
 </row></thead><tbody><row><entry morerows="1">A</entry><entry spanname="bc">none</entry></row>
 <row><entry>3</entry><entry>4</entry></row></tbody></tgroup>"""
+
+
+def tei(front: str, body: str) -> str:
+    text = f"<TEI xmlns='x'><teiHeader/><text><front>{front}</front><body>{body}</body></text></TEI>"
+    return parse(text.encode(), "a.xml").text
+
+
+def test_what_stands_before_the_text_in_tei_is_text_and_heads_nothing_else() -> None:
+    cast = "<castGroup><head>Court</head><castItem><role>Daja</role> a Christian</castItem></castGroup>"
+    page = "<titlePage><docImprint>Leipzig, 1803</docImprint></titlePage>"
+    front = f"{page}<div><head>Preface</head><p>Thanks.</p></div>"
+    people = f"<castList><head>People</head><castItem>Nathan</castItem>{cast}</castList>"
+    assert tei(front + people, "<div><head>Act 1</head><p>Go.</p></div>").split("\n\n") == [
+        "Leipzig, 1803",
+        "## Preface",
+        "Thanks.",
+        "People\n- Nathan\nCourt\n- Daja a Christian",
+        "## Act 1",
+        "Go.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("I <choice><sic>recieved</sic> <corr>received</corr></choice> it", "I received it"),
+        ("<choice><orig>publick</orig><reg>public</reg></choice> news", "public news"),
+        ("of <choice><abbr>Dec</abbr><expan>December</expan></choice>", "of December"),
+        ("a <app><rdg>brook</rdg><lem>river</lem></app> and <app><rdg>ice</rdg></app>", "a river and ice"),
+        ("<subst><del>sold</del><add>bought</add></subst> it", "~~sold~~ bought it"),
+        ("in <gap reason='illegible'/> the gar<lb break='no'/>\n den<fw>Head 13</fw>.", "in […] the garden."),
+        ("see <ref target='#n'>2</ref>, <ref target='http://x.org'>site</ref>.", "see 2, site."),
+    ],
+)
+def test_a_text_in_tei_has_one_of_two_readings(written: str, expected: str) -> None:
+    assert tei("", f"<div><p>{written}</p></div>") == expected
+
+
 TEI_TABLE = """<row><cell rows="2">Drug</cell><cell cols="2">Adults</cell></row><row><cell>Start</cell>
 <cell>Max</cell></row><row><cell rows="2">A</cell><cell cols="2">none</cell></row><row><cell>3</cell>
 <cell>4</cell></row>"""
