@@ -275,7 +275,7 @@ def validity_in(text: str) -> str:
         if date in starts and _LAST_DAY.fullmatch(head, date.end, last.start)
     ]
     last = max((day for day in ends if not first or day >= first), default=None)
-    return f"{first.iso if first else '..'}/{last.iso if last else '..'}" if first or last else ""
+    return "/".join(day.iso if day else ".." for day in (first, last)) if first or last else ""
 
 
 def _written(head: str) -> list[_Written]:

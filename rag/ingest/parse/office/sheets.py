@@ -202,25 +202,38 @@ class _Writer:
     def table(self, rows: list[_Row]) -> None:
         columns = sorted({at for row in rows for at in row.cells})
         continues = self._header.keys() >= set(columns) and self._continues(*rows[:_LOOKED_AT])
+        if not continues:
+            rows = self._write_captions(rows, columns)
+        if not rows:
+            return
+        if continues:
+            self._is_header_alone = False
+        else:
+            self._note_header(rows, columns)
+        # Where a table goes on, also the columns that are empty here.
+        self._write_rows(rows, sorted(self._header or columns), continues=continues)
+
+    def _write_captions(self, rows: list[_Row], columns: list[int]) -> list[_Row]:
+        """Write the rows above the header. Returns the others."""
         below = deque(rows)  # a column alone can be a million rows above a table
-        while below and not continues and (len(below[0].cells) == 1 or _names_groups(below)):
+        while below and (len(below[0].cells) == 1 or _names_groups(below)):
             upper = self._with_whole_groups(below.popleft(), columns)
             self._caption(upper, columns)
             if len(upper.cells) > 1:  # a column that it alone names has that name; above the first is a title
                 names = {at: text for at, text in upper.cells.items() if at != columns[0]}
                 below[0] = below[0]._replace(cells=names | below[0].cells)
-        if not below:
-            return
-        rows = [*below]
-        if not continues:
-            self._header = _header_of(rows, columns)
+        return [*below]
+
+    def _note_header(self, rows: list[_Row], columns: list[int]) -> None:
+        """Note the header of a table, and whether all its rows are below a blank one."""
+        self._header = _header_of(rows, columns)
         header = [*self._header.values()]
         # Names that come twice are those of groups, and the header follows.
         is_row = len(rows) == 1 and len({*header} - {""}) == len(header)
-        is_alone = is_row or (len(rows) == 2 and bool(grouped(*_texts(rows, columns))))  # noqa: PLR2004
-        self._is_header_alone = is_alone and not continues
-        columns = sorted(self._header or columns)  # where a table goes on, also those that are empty here
-        above = [header] if continues else []
+        self._is_header_alone = is_row or (len(rows) == 2 and bool(grouped(*_texts(rows, columns))))  # noqa: PLR2004
+
+    def _write_rows(self, rows: list[_Row], columns: list[int], *, continues: bool) -> None:
+        above = [[*self._header.values()]] if continues else []
         texts = with_spanned([*above, *(self._texts(row, columns) for row in rows)])[len(above) :]
         lines = [*map(pipe_row, texts)]
         if self._header and self._is_wide(lines):  # a passage would hold few rows, and its header mostly
