@@ -901,9 +901,9 @@ def test_a_page_may_be_turned(turn: str) -> None:
     assert parsed(lines, turn=turn).text == parsed(lines).text
 
 
-def with_turned(page: Sequence[At], *turned: At, quarter: str = "0 1 -1 0") -> Document:
+def with_turned(page: Sequence[At], *turned: At, quarter: str = "0 1 -1 0", drawn: str = "") -> Document:
     """A page that has further lines turned by a quarter, which the file has first."""
-    data = PdfReader(io.BytesIO(pdf(page)))
+    data = PdfReader(io.BytesIO(pdf(page, drawn=drawn)))
     stamps = "".join(
         f"q {quarter} {line.x} {line.y} cm BT /F {line.size} Tf ({line.text}) Tj ET Q\n" for line in turned
     )
@@ -952,6 +952,23 @@ def test_turned_words_over_columns_are_their_headers() -> None:
     ]
     first = "|  | Sales in the year | Costs | Gain |\n| --- | --- | --- | --- |\n| 0 and 0 |"
     assert with_turned(HEADED, *headers).text.startswith(first)
+
+
+def test_turned_words_that_rules_part_are_headers_however_few_cells_below_them_are_filled() -> None:
+    """A matrix of allergens."""
+    names = ("Gluten", "Fish", "Egg", "Milk", "Soy")
+    xs = [50, 150, *(180 + 30 * at for at in range(len(names)))]
+    drawn = ruled(xs, (720, 660, 640, 620))
+    rows = [(646, "Soup", 3), (626, "Bread", 0)]
+    cells = [At(x, y, text) for y, dish, at in rows for x, text in ((54, dish), (xs[1 + at] + 10, "x"))]
+    cells.append(At(50, 760, "What is in the dishes of this week and of the next"))
+    heads = [At(xs[1 + at] + 20, 664, name) for at, name in enumerate(names)]
+    assert with_turned(cells, *heads, drawn=drawn).text.splitlines()[2:] == [
+        "|  | Gluten | Fish | Egg | Milk | Soy |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| Soup |  |  |  | x |  |",
+        "| Bread | x |  |  |  |  |",
+    ]
 
 
 def test_words_that_run_down_over_columns_are_their_headers_too() -> None:

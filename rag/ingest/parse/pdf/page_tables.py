@@ -13,7 +13,8 @@ from itertools import chain, pairwise
 from statistics import median
 
 from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on, with_next_line
-from rag.ingest.parse.pdf.pdf_words import SEAM, Line
+from rag.ingest.parse.pdf.pdf_words import SEAM, Line, rules_between
+from rag.ingest.parse.pdf.struck_text import RULE_WIDTH
 from rag.ingest.parse.pdf.text_page import Box, as_read, box_around
 
 MOST_INDENT = 4.0  # times the size of the letters: further in stands something else than a paragraph
@@ -479,7 +480,7 @@ _WITHIN = 0.1  # the same: a gap within a word
 _OVER = 3.0  # the same: how far above the row of its column a header ends
 
 
-def with_headers(lines: Sequence[Line]) -> list[Line]:
+def with_headers(lines: Sequence[Line], rules: Sequence[Box]) -> list[Line]:
     """The lines of a page, with vertical column headers as level lines, one for each header.
 
     Other vertical text stays as it is, such as axes of charts and stamps at the margin.
@@ -490,8 +491,9 @@ def with_headers(lines: Sequence[Line]) -> list[Line]:
         return list(lines)
     parts = {(header := _header(group)).order: (header, group) for group in _nearby_groups(turned)}
     rows = level_rows(level)
+    uprights = sorted(rule for rule in rules if rule.width < RULE_WIDTH)
     for band in level_rows([header for header, _ in parts.values()]):
-        if _are_over_columns(band, rows):
+        if _are_over_columns(band, rows, uprights):
             level += band
             turned = [line for line in turned if not any(line in parts[header.order][1] for header in band)]
     return level + turned
@@ -531,17 +533,21 @@ def _level_box(line: Line) -> Box:
     return as_read(Box(box.left, -box.bottom, box.right, -box.top), line.turned)
 
 
-def _are_over_columns(headers: Row, rows: Sequence[Row]) -> bool:
-    """Whether headers are directly above the cells of the next row, with nothing between the headers."""
+def _are_over_columns(headers: Row, rows: Sequence[Row], uprights: Sequence[Box]) -> bool:
+    """Whether headers are directly above the cells of the next row, with nothing between the headers.
+
+    If rules part them, few of these cells may be filled, as in a matrix of allergens.
+    """
     band = box_around(header.box for header in headers)
     below = next((row for row in rows if row[0].box.middle > band.bottom), [])
     if min(len(headers), len(below)) < _FEWEST:
         return False
     reach = max(header.size for header in headers)
     over = [any(cell.box.gap(header.box) < reach for cell in below) for header in headers]
+    are_parted = all(rules_between(left.box, right.box, uprights) for left, right in pairwise(headers))
     return (
         below[0].box.top - band.bottom < _OVER * reach
-        and 2 * sum(over) >= len(headers)
+        and (are_parted or 2 * sum(over) >= len(headers))
         and not any(_is_between(line.box, band) for row in rows for line in row)
     )
 

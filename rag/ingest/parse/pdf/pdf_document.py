@@ -189,7 +189,7 @@ def _are_mostly_even(sheets: Sequence[PageLines]) -> bool:
 
 def _parts(sheet: PageLines, lines: Sequence[Line]) -> Iterator[PagePart]:
     """The parts of a page in reading order; vertical text comes last, unless it heads columns."""
-    lines = with_headers(lines)
+    lines = with_headers(lines, sheet.rules)
     level = with_drawn_cells([line for line in lines if not line.turned], sheet.rules)
     for rows in rows_of(level, sheet.rules):
         yield from parts_of(rows, sheet.rules)
