@@ -1,10 +1,14 @@
-"""E-books (EPUB 2 and 3): their chapters in reading order, with headings from the table of contents."""
+"""E-books (EPUB 2 and 3): their chapters in reading order, with headings from the table of contents.
+
+Pages are those of the printed book, if it says where they begin.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
@@ -13,9 +17,11 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.document_parts import GAP, date, facts, shifted, title_line
+from rag.ingest.parse.html_widgets import without_pages
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE
 from rag.ingest.parse.zip_package import MAX_XML_BYTES, Package, child, descendants
+from rag.uris import PAGE_LABELS_KEY, labels_text
 
 SUFFIXES = (".epub",)
 
@@ -45,15 +51,27 @@ def parse(data: bytes, name: str) -> Document:
     chapters = [*dict.fromkeys(_chapters(book, items, path))]  # each once, however often it is listed
     _check_readable(package, chapters)
     labels = _labels(package, items, path)
-    text, blocks = "", list[Block]()
+    text, blocks, pages = "", list[Block](), list[tuple[int, str]]()
     there = [chapter for chapter in chapters if chapter in package]
-    for content in filter(None, (_content(package, chapter, labels) for chapter in there)):
+    for marked in filter(None, (_content(package, chapter, labels) for chapter in there)):
         text += GAP if text else ""
+        content, begins = without_pages(marked)
+        pages += [(len(text) + at, label) for at, label in begins]
         blocks += shifted(markdown_blocks(content), len(text))
         text += content
     missing = len(chapters) - len(there)
     remarks = (f"{missing} of its {len(chapters)} chapters are missing",) if missing else ()
-    return _document(book, text, blocks, name, remarks)
+    return _with_pages(_document(book, text, blocks, name, remarks), pages)
+
+
+def _with_pages(document: Document, begins: Sequence[tuple[int, str]]) -> Document:
+    """The document with the pages of the printed book, if it says where they begin and their numbers run."""
+    before = [(0, "front")] if begins and begins[0][0] else []
+    starts, labels = zip(*before, *begins, strict=True) if begins else ((), ())
+    if stated := labels_text(labels):
+        return replace(document, pages=starts, metadata={**document.metadata, PAGE_LABELS_KEY: stated})
+    is_place = all(label == str(place) for place, label in enumerate(labels, 1))
+    return replace(document, pages=starts) if is_place else document
 
 
 def _chapters(book: Element, items: dict[str, Element], path: str) -> Iterator[str]:
@@ -114,9 +132,10 @@ def _content(package: Package, chapter: str, labels: dict[str, str]) -> str:
     """The Markdown of a chapter. A chapter without a heading gets its title in the table of contents."""
     page = _CLOSED.sub(r"<\1\2></\1>", decode(package.read(chapter), page=True).text)
     page = _INNER_LINK.sub(r"\1", _NOTE.sub(r"[\1]", page))
-    content = html_page.content_of(_BOXES.sub(r"<\1div", page))
+    content = html_page.content_with_pages(_BOXES.sub(r"<\1div", page))
     label = labels.get(chapter, "")
-    return f"# {label}\n\n{content}" if content and label and not content.startswith("#") else content
+    is_headed = without_pages(content)[0].startswith("#")
+    return f"# {label}\n\n{content}" if content and label and not is_headed else content
 
 
 def _document(book: Element, text: str, blocks: list[Block], name: str, remarks: tuple[str, ...]) -> Document:

@@ -100,7 +100,7 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
     text, title, comments = in_plain_html(text)
     text = without_site_boxes(text, is_site=is_site)
     content, labels, ends = html_widgets.without_marks(
-        _marked_content(main_part(text)) or _marked_content(text)
+        html_widgets.without_pages(_marked_content(main_part(text)) or _marked_content(text))[0]
     )
     blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
     # A title that its program made up says less than the heading that people see.
@@ -135,6 +135,15 @@ def content_of(html: str) -> str:
 
     Raises:
         ParseError: the HTML can't be parsed.
+    """
+    return html_widgets.without_pages(content_with_pages(html))[0]
+
+
+def content_with_pages(html: str) -> str:
+    """The same with the marks of printed pages.
+
+    Raises:
+        ParseError: as above.
     """
     return html_widgets.without_marks(_marked_content(without_site_boxes(html, is_site=False)))[0]
 

@@ -27,11 +27,27 @@ LABEL, LABEL_END = "\ufdd0", "\ufdd1"
 NO_MARK = "\ufddb"  # `typefaces` has those before it
 """A noncharacter in what the converter would escape otherwise: labels of items, and texts that look so."""
 
+PAGE = "\ufdde"
+"""A noncharacter before and behind the printed number of a page that begins here."""
+
 _LIKE_MARKS = re.compile(
     r"(?<=>)(?:\s|&nbsp;)*(?:\d{1,9}(?=[.)])|(?=[-+*][\s&]|&gt;))|(?<=\\)(?![^<>]{0,500}>)"
 )
 """Where a text begins as an item or a quote does ("1. The board"), and behind a backslash outside of tags."""
 _MARKS = re.compile("[\ufdd0-\ufddf]")
+_PRINTED_NUMBER = re.compile(
+    r"<(?P<tag>a|div|hr|p|span)\b(?P<about>[^<>]{0,1000}?\b(?:(?P<page>(?:epub:type|role)\s?=\s?[\"'](?:doc-)?pagebreak"
+    r"|class\s?=\s?[\"'](?:[^\"'<>]{0,200}\s)?page-?(?:num|number|no)(?=[\s\"']))"
+    r"|class\s?=\s?[\"'](?:[^\"'<>]{0,200}\s)?(?:lnum|line-?num(?:ber)?)(?=[\s\"']))[^<>]{0,1000})>"
+    r"(?P<words>(?:[^<>]|</?(?:a|span)\b[^<>]{0,300}>){0,80}?)</(?P=tag)\s*>",
+    re.IGNORECASE,
+)
+"""The number of a page or a verse of the printed book, amid the text."""
+_LABEL_OF_PAGE = re.compile(r"(?<![^\W_])(?:\d{1,5}|[ivxlc]{1,9})(?![^\W_])", re.IGNORECASE)
+_PAGE = re.compile(
+    rf"(?:(?<=\n\n)|\A){PAGE}([^{PAGE}]*){PAGE}\n\n|(?<= ){PAGE}([^{PAGE}]*){PAGE} |{PAGE}([^{PAGE}]*){PAGE}"
+)
+"""A mark of a page, with the gap behind it that is there twice."""
 _SEEN = re.compile(r"<(input|option|select|img)\b([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
 _VALUELESS = frozenset({"hidden", "password", "submit", "button", "image", "reset", "file"})
@@ -109,8 +125,30 @@ def with_widgets_as_text(page: str) -> str:
     """
     # A page may hold the characters of our marks: they go before any is set.
     page = with_repeated_cells(_TICKS.sub(_tick, _CHIPS.sub(r"\1, ", _MARKS.sub("", page))))
+    page = _PRINTED_NUMBER.sub(_page_mark, page)
     page = with_list_labels(_with_labels(_with_script_marks(page)))
     return _LIKE_MARKS.sub(rf"\g<0>{NO_MARK}", _SEEN.sub(_TagTexts().text, page))
+
+
+def _page_mark(number: re.Match[str]) -> str:
+    """The mark of a page that begins here; nothing for the number of a verse."""
+    if not number["page"]:
+        return ""
+    about = attributes_of(number["about"])
+    stated = (_TAG.sub("", number["words"]), *(about.get(key, "") for key in ("title", "aria-label", "id")))
+    label = next(filter(None, map(_LABEL_OF_PAGE.search, stated)), None)
+    return f"{PAGE}{label[0]}{PAGE}" if label else ""
+
+
+def without_pages(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """A text without the marks of pages, and where they begin, each with its printed number."""
+    pages: list[tuple[int, str]] = []
+    parts, length, last = list[str](), 0, 0
+    for mark in _PAGE.finditer(text):
+        parts.append(text[last : mark.start()])
+        length, last = length + mark.start() - last, mark.end()
+        pages.append((length, next(filter(None, mark.groups()), "")))
+    return "".join((*parts, text[last:])), pages
 
 
 def _tick(tag: re.Match[str]) -> str:

@@ -77,6 +77,20 @@ def test_a_book_states_its_title_and_more() -> None:
     }
 
 
+def test_pages_are_those_of_the_printed_book() -> None:
+    span = "<span epub:type='pagebreak' title='{0}'>{0}</span>"
+    words = f"He ran {span.format(8)} on and li{span.format(9)}fe went."
+    one = f"<html><body><h1>A</h1><p>{words}</p></body></html>"
+    two = "<html><body><div role='doc-pagebreak' aria-label='Page 10'/><h1>B</h1><p>End.</p></body></html>"
+    document = parse(book(spine="c1 c2", **{"O x__c1.xhtml": one, "O x__c 2.xhtml": two}), "a.epub")
+    assert document.text == "# A\n\nHe ran on and life went.\n\n# B\n\nEnd."
+    assert document.metadata["page_labels"] == "front, 8 to 10"
+    assert [document.text[at : at + 5] for at in document.pages] == ["# A\n\n", "on an", "fe we", "# B\n\n"]
+    from_one = two.replace("10", "1")
+    document = parse(book(spine="c2", **{"O x__c 2.xhtml": from_one}), "a.epub")
+    assert (document.pages, document.text[:3]) == ((0,), "# B")
+
+
 @pytest.mark.parametrize("title", ["Untitled", "Unknown", "Unknown Title"])  # as programs write
 def test_a_book_without_a_title_is_called_as_its_file(title: str) -> None:
     assert parse(book(about=f"<dc:title>{title}</dc:title>"), "my_book.epub").title == "my book"

@@ -602,3 +602,18 @@ def test_hostile_tables_cost_no_more_than_their_length(part: str) -> None:
     with_code_and_layout(part * 40_000)
     with_code_and_layout(part * 20_000 + "</table>" * 20_000)
     with_code_and_layout(f"<table><td><pre>{part * 40_000}</pre></table>")
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("in the <span class='pagenum'><a id='Page_12'>[Pg 12]</a></span> wood", "in the wood"),
+        ("it was a won<span class='x pageno'>12</span>der", "it was a wonder"),
+        ('into the Hofgarten,<span class="lnum">10</span>', "into the Hofgarten,"),
+        ("<span role='doc-pagebreak'>iv</span>Hello", "Hello"),
+        ("<span class='pages'>12</span> pages", "12 pages"),
+        ("<span class='pagenumbers'>12</span> pages", "12 pages"),
+    ],
+)
+def test_numbers_of_printed_pages_and_verses_are_left_out(html: str, expected: str) -> None:
+    assert parse(f"<p>{html}</p>".encode(), "a.html").text == expected
