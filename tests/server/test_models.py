@@ -104,7 +104,7 @@ def test_the_watch_sees_a_connection(watched: dict[str, str], tmp_path: Path) ->
 MODEL = "tiny-secret-model"
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")  # those that need a model, at least for similarities
 RECOVERY_SECONDS = 60
-PAUSE_SECONDS = 0.25  # of a client between two searches: six clients ask some twenty times in each phase
+PAUSE_SECONDS = 0.05  # of a client between two searches
 SECRETS = ("127.0.0.1", "http:", MODEL, "refdesk-admin", "attempts", "OPENAI_API_KEY", "base_url")
 QUERY = "Who built a pendulum clock?"
 
