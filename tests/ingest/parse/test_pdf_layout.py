@@ -1269,6 +1269,23 @@ def test_a_cell_of_thousands_of_lines_is_searched_for_cut_words_once() -> None:
     assert reduce(with_next_line, lines).endswith(f"cell informa{HYPHEN}\ntion")
 
 
+@pytest.mark.parametrize(
+    ("initial", "words", "expected"),
+    [
+        ("T", "he women carried brine", "The women carried brine"),
+        ("T", "HE women carried brine", "THE women carried brine"),
+        ("A", "lake in the woods", "A lake in the woods"),
+        ("Q", "Why do women carry brine?", "Why do women carry brine?"),  # no word goes on
+    ],
+)
+def test_a_large_initial_is_a_part_of_the_first_word_beside_it(
+    initial: str, words: str, expected: str
+) -> None:
+    body = [At(90, 688, "and nobody in the town"), At(90, 676, "knew the lake of salt.")]
+    text = parsed([At(60, 676, initial, 34), At(90, 700, words), *body, *column(60, "body", top=600)]).text
+    assert text.startswith(f"{expected}\n")
+
+
 XMP = b"""<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
 <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
 <dc:title><rdf:Alt><rdf:li xml:lang="x-default">The rules</rdf:li></rdf:Alt></dc:title>

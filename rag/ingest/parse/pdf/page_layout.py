@@ -426,7 +426,7 @@ def _runs_left(lines: Sequence[Line]) -> bool:
 # Words that lines cut, joined by the vocabulary of the whole document.
 
 _CUT = re.compile(rf"(?P<start>[^\W_]+)[-\u00ad\u2010{HYPHEN}]\n(?P<end>[^\W_]+)")
-WRAPPED = "\ufdd0"  # in a word that may be wider than its cell: where the line ends
+WRAPPED = "\ufdd0"  # in what may be one word: where a line of a cell ends, and behind a large initial
 _FRAGMENT = 3  # letters
 _WRAPPED_WORD = re.compile(rf"[^\W_]+(?:{WRAPPED}[^\W_]+)+")
 _WORD = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
@@ -461,9 +461,12 @@ def dehyphenator(text: str) -> Callable[[str], str]:
         return start + end
 
     def unwrapped(match: re.Match[str]) -> str:
-        _, *rest = parts = match[0].casefold().split(WRAPPED)
-        is_fragment = len(rest[-1]) <= _FRAGMENT and rest[-1] not in words.union(*STOP_WORDS)
-        is_one = is_fragment or len(rest) > 1 or "".join(parts) in words
+        start, *rest = parts = match[0].casefold().split(WRAPPED)
+        if len(start) == 1:  # an initial
+            is_one = start not in _VOWELS or rest[0] not in words or "".join(parts) in words
+        else:
+            is_fragment = len(rest[-1]) <= _FRAGMENT and rest[-1] not in words.union(*STOP_WORDS)
+            is_one = is_fragment or len(rest) > 1 or "".join(parts) in words
         return match[0].replace(WRAPPED, "" if is_one else " ")
 
     def whole(part: str) -> str:
@@ -473,6 +476,34 @@ def dehyphenator(text: str) -> Callable[[str], str]:
         return part.replace(HYPHEN, "-")
 
     return whole
+
+
+_INITIAL = re.compile(r"[“‘„«\"']?[^\W\d_]")
+_LARGE = 1.8  # times the size of the letters beside it
+_MOST_INITIALS = 20  # of a page
+_VOWELS = frozenset("aàeéioóuy")  # letters that are words
+
+
+def with_initials(lines: Sequence[Line]) -> list[Line]:
+    """The lines of a page, with a large letter beside several lines as a part of the first word of these."""
+    initials = [line for line in lines if _INITIAL.fullmatch(line.text)]
+    joined = {id(line): line for line in lines}
+    for initial in initials if len(initials) <= _MOST_INITIALS else ():
+        box = initial.box
+        beside = [
+            line
+            for line in lines
+            if box.top < line.box.middle < box.bottom
+            and 0 <= line.box.left - box.right + _SAME_EDGE <= _SAME_EDGE + line.size
+            and _LARGE * line.size <= initial.size
+        ]
+        first = min(beside, key=lambda line: line.box.top, default=initial)
+        word = first.text.partition(" ")[0]
+        if len(beside) > 1 and (word[0].islower() or (word.isupper() and not first.text.isupper())):
+            text = f"{initial.text}{WRAPPED}{first.text}"
+            joined[id(first)] = first._replace(text=text, box=first.box._replace(left=box.left), words=())
+            del joined[id(initial)]
+    return [*joined.values()]
 
 
 def with_next_line(cell: str, next_line: str) -> str:

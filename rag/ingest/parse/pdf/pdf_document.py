@@ -23,7 +23,14 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_parts import GAP, Member, block, clean, facts, title_line
 from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
-from rag.ingest.parse.pdf.page_layout import Row, dehyphenator, ends_sentence, has_list_mark, rows_of
+from rag.ingest.parse.pdf.page_layout import (
+    Row,
+    dehyphenator,
+    ends_sentence,
+    has_list_mark,
+    rows_of,
+    with_initials,
+)
 from rag.ingest.parse.pdf.page_parts import PagePart, parts_of, with_headers_of_tables
 from rag.ingest.parse.pdf.page_tables import with_headers
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
@@ -112,6 +119,7 @@ def parts_on(sheets: Sequence[PageLines]) -> list[list[PagePart]]:
         sheets = [
             sheet._replace(lines=[line._replace(even=False) for line in sheet.lines]) for sheet in sheets
         ]
+    sheets = [sheet._replace(lines=with_initials(sheet.lines)) for sheet in sheets]
     sheets = without_line_numbers(sheets)  # before running lines: a column of numbers reaches into both edges
     bodies = bodies_of(sheets)
     pages = [list(_parts(sheet, body.lines)) for sheet, body in zip(sheets, bodies, strict=True)]
