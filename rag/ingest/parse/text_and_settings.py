@@ -19,6 +19,7 @@ from rag.ingest.parse.document_parts import (
     Lines,
     Part,
     compose,
+    facts,
     heading,
     line_blocks,
     paragraphs,
@@ -113,16 +114,62 @@ def _days_in(messages: Sequence[re.Match[str]], *order: str) -> tuple[datetime, 
     return days if min(days).year >= _BEGINNING else ()
 
 
+_BOOK = re.compile(
+    r"(?P<about>.{0,20000}?)^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG[^\n]*\n(?P<text>.*?)"
+    r"(?:^(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG.*)?\Z",
+    re.DOTALL | re.MULTILINE | re.IGNORECASE,
+)
+"""A book of Project Gutenberg, between what it says of the book and its licence."""
+_ABOUT_BOOK = re.compile(
+    r"^(title|author):[ \t]*(\S[^\n]*(?:\n[ \t]+\S[^\n]*)*)", re.MULTILINE | re.IGNORECASE
+)
+_CHAPTER = re.compile(
+    r"""(?:(?:(?P<outer>volume|book|part|act|band|buch|teil|akt|livre|tome|partie|acte|libro|parte|atto|acto)
+    |chapter|canto|stave|scene|kapitel|szene|chapitre|scène|capitolo|scena|cap[ií]tulo|escena|hoofdstuk)
+    \ (?:the\ )?(?:[ivxlc]+|\d{1,3}|one|two|three|four|five|six|seven|eight|nine|ten|last
+    |first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth)\b
+    |(?:erst|zweit|dritt|[a-zäöüß]{2,14}t)e[rs]?\ (?:kapitel|auftritt|szene|(?P<part>buch|teil|akt|aufzug))\b)
+    (?:[.:—–-][^\n]{0,100}|[^\n]{0,80}[^\n.!?;,:])?(?![^\n])""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""The line of a chapter, a part of a book or a scene, which stands alone."""
+
+
+def _book(text: str, name: str) -> Document | None:
+    """The document of a book of Project Gutenberg, without what transcribers wrote around it."""
+    if not (book := _BOOK.match(text)):
+        return None
+    about = {key.casefold(): one_line(value) for key, value in _ABOUT_BOOK.findall(book["about"])}
+    blocks = _with_chapters(book["text"], [*paragraphs(book["text"])])
+    author = facts(author=about.get("author"))
+    return Document(book["text"], about.get("title", name), "text/plain", blocks, metadata=author)
+
+
+def _with_chapters(text: str, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks with headings where chapters begin, but for those in a table of contents."""
+    lines = [_CHAPTER.match(text, block.start, block.end) for block in blocks]
+    parts = list[Block]()
+    for block, line, following in zip(blocks, lines, [*lines[1:], None], strict=False):
+        is_outer = bool(line and any(line.groups()))
+        if line and line.end() == block.end and (is_outer or not following):
+            parts.append(Block("heading", block.start, block.end, 1 if is_outer else 2, line[0]))
+        else:
+            parts.append(block)
+    return (*parts,)
+
+
 def parse(text: str, name: str) -> Document:
     """The document of a plain text: a paragraph ends at a blank line, records of lines at any line."""
     if name.lower().endswith(_OF_LINES):
         return Document(text, name, "text/plain", tuple(paragraphs(text, kind="code")))
     if messages := _messages(text):
         return _chat(text, messages, name)
+    if book := _book(text, name):
+        return book
     headers = rfc822_headers(text)
     first_line = next((match[1] for pattern in _TITLES if (match := pattern.match(text))), "")
     title = headers.title or first_line or name
-    blocks = tuple(paragraphs(text))
+    blocks = _with_chapters(text, [*paragraphs(text)])
     return Document(text, title, "text/plain", blocks, date=headers.date, metadata=headers.metadata)
 
 

@@ -272,3 +272,38 @@ def test_a_comment_at_the_end_of_a_text_or_document_stays_there(shape: Shape) ->
 def test_spaces_in_the_name_of_a_table_cost_no_more_than_their_length() -> None:
     content = f"[ a.b ]  # note\nx = 1\n[{' ' * 40_000}c\n"
     assert headings_of(parse(content.encode(), "a.toml")) == [(2, "a.b")]
+
+
+def test_a_book_of_project_gutenberg_has_its_title_author_and_chapters() -> None:
+    about = "Title: Huckleberry\n  Finn\n\nAuthor: Mark Twain\n\n[This file last updated May 3, 2011]\n\n"
+    begin, end = (f"*** {word} OF THIS PROJECT GUTENBERG EBOOK HUCK ***" for word in ("START", "END"))
+    contents = "CHAPTER I. Huck.\n\nCHAPTER II. The Boys\nand Jim."
+    text = f"{contents}\n\nCHAPTER I.\n\nYou don't know.\n\nCHAPTER II.\n\nWe went."
+    book = f"The EBook of Huck\n\n{about}{begin}\n\n{text}\n\n{end}\n\nLicence, valid from 1 May 2012"
+    document = parse(book.encode(), "76.txt")
+    assert (document.title, document.metadata) == ("Huckleberry Finn", {"author": "Mark Twain"})
+    assert document.text.strip() == text
+    assert [block.title for block in document.blocks if block.kind == "heading"] == [
+        "CHAPTER I.",
+        "CHAPTER II.",
+    ]
+
+
+def test_lines_of_chapters_and_scenes_are_headings_of_a_text() -> None:
+    play = "ACT I", "SCENE I. Venice. A street.", "Go."
+    prose = "Erstes Kapitel", "Es war.", "BOOK THE FIRST", "Part 2 is due now.", "End."
+    blocks = parse("\n\n".join((*play, *prose)).encode(), "play.txt").blocks
+    assert [(block.level, block.title) for block in blocks if block.kind == "heading"] == [
+        (1, "ACT I"),
+        (2, "SCENE I. Venice. A street."),
+        (2, "Erstes Kapitel"),
+        (1, "BOOK THE FIRST"),
+    ]
+
+
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize(
+    "part", ["Title: a\n", "*** START OF THE PROJECT GUTENBERG\n", "part i\n\n", "END OF "]
+)
+def test_hostile_books_cost_no_more_than_their_length(part: str) -> None:
+    parse((part * 40_000).encode(), "a.txt")
