@@ -25,6 +25,7 @@ from rag.text.plain_text import (
     with_indent,
     with_line_ends,
     with_replacements,
+    with_section_numbers,
     without_hidden,
     words,
 )
@@ -400,3 +401,36 @@ def test_json_keeps_what_can_be_read() -> None:
 @given(st.text(st.characters(max_codepoint=0x7F)))
 def test_hidden_characters_of_ascii_are_those_of_all_text(text: str) -> None:
     assert f"{without_hidden(text)}é" == without_hidden(f"{text}é")
+
+
+@pytest.mark.parametrize(
+    ("text", "numbered"),
+    [
+        ("CHAPTER III. Shadows", "CHAPTER 3. Shadows"),
+        ("BOOK THE FIRST", "BOOK 1"),
+        ("Drittes Kapitel", "Kapitel 3"),
+        ("Im dritten Aufzug", "Im Aufzug 3"),
+        ("Première partie", "partie 1"),
+        ("what the 2nd act is about", "what the act 2 is about"),
+        ("XLIV.", "44."),
+        ("§ 5 a", "§ 5a"),
+    ],
+)
+def test_the_numbers_of_parts_are_in_digits_behind_their_words(text: str, numbered: str) -> None:
+    assert with_section_numbers(text) == numbered
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I am",
+        "Appendix C",
+        "Article IV",
+        "the first part of a season",
+        "scene x-ray",
+        "chapter IIII",
+        "act in it",
+    ],
+)
+def test_what_is_no_number_of_a_part_stays(text: str) -> None:
+    assert with_section_numbers(text) == text

@@ -24,7 +24,14 @@ from rag.store.read.word_analysis import (
     query_words,
     question_words,
 )
-from rag.text.plain_text import ADDED, with_whole_section_numbers
+from rag.text.plain_text import (
+    ADDED,
+    OF_STORIES,
+    PARTS,
+    numeral_pattern,
+    roman_numeral,
+    with_section_numbers,
+)
 
 LOOKED_AT = 1_000  # passages by words, where all are scored: what many mention may itself have rank 700
 MOST_NAMED = 8  # addresses and names in a query; a pasted log has hundreds
@@ -123,6 +130,11 @@ class Address:
         return re.sub(r"(?<=[0-9])[a-z]+$", "", self.number.casefold())
 
     @property
+    def numerals(self) -> str:
+        """An expression for its number in headings of chapters and acts, which may be Roman or words."""
+        return numeral_pattern(self.number) if self.mark in PARTS else ""
+
+    @property
     def is_marked(self) -> bool:
         """Whether the word before it says that it is a section's."""
         return self.mark in _KINDS
@@ -187,6 +199,12 @@ class Named:
         captions = tuple(address for address in addresses if address.kind in _CAPTIONED)
         return cls(addresses, tuple(dict.fromkeys(names))[:MOST_NAMED], frozenset(words), captions)
 
+    @property
+    def numerals(self) -> frozenset[str]:
+        """The numbers of chapters and acts in Roman numerals: a heading "III" has no word of "chapter 3"."""
+        chapters = (address for address in self.addresses if address.mark in OF_STORIES)
+        return frozenset(filter(None, (roman_numeral(chapter.number) for chapter in chapters)))
+
     def sureness(self, stored: StoredChunk, words: frozenset[str] | None) -> float:
         """How surely a passage that has these words of the query is under what it names; 0 to 1."""
         count = max(len(self.words), 1)
@@ -221,7 +239,7 @@ class Named:
         With the words of their heading they weigh as much as another word of the query.
         """
         of_section = of_version = 0.0
-        headings = [*map(with_whole_section_numbers, self.headings(stored))]
+        headings = [*map(with_section_numbers, self.headings(stored))]
         near = [address for address in self.addresses if any(address.number in text for text in headings)]
         if not near:
             return of_section, of_version
@@ -240,7 +258,7 @@ class Named:
 
     def depth(self, stored: StoredChunk) -> int:
         """The number of headings above a passage, down to the one whose number is named, if one is."""
-        headings = map(with_whole_section_numbers, [_title(stored), *stored.section[: _depth(stored)]])
+        headings = map(with_section_numbers, [_title(stored), *stored.section[: _depth(stored)]])
         for depth, heading in enumerate(map(_address_at, headings)):
             if heading and any(address.is_number_of(heading) for address in self.addresses):
                 return depth
@@ -256,7 +274,7 @@ class Named:
 
 def _addresses(query: str) -> Iterator[Address]:
     """The addresses in a query. "In 2019" and "I" are none; "Python 3" may be one."""
-    for match in _IN_QUERY.finditer(with_whole_section_numbers(query)):
+    for match in _IN_QUERY.finditer(with_section_numbers(query)):
         address = Address.of(match)
         is_number = address.number[0].isdecimal() and address.mark
         if address.is_sure or (is_number and address.mark not in ANY_STOP_WORDS):
@@ -318,12 +336,14 @@ def with_named_first(ranking: Ranking, named: Named) -> Ranking:
     """A ranking by words, with the passages first whose headings or captions the query names."""
     # Looking for marks in headings is fast, and few passages have one.
     marks = {*(address.mark_in_headings for address in named.addresses), *map(str.casefold, named.names)}
+    numerals = "|".join(filter(None, (address.numerals for address in named.addresses))) or "(?!)"
+    marked = re.compile(f"{'|'.join(map(re.escape, marks))}|{numerals}")
     meant: dict[int, tuple[float, tuple[str, ...], int]] = {}  # sureness, section and number, by rank
     begins: dict[tuple[str, ...], int] = {}  # the number of the first passage of each section
     for rank, scored in enumerate(ranking):
         stored = scored.stored
         headings = "\n".join(named.headings(stored)).casefold()
-        if any(mark in headings for mark in marks) and (sureness := named.sureness(stored, scored.words)):
+        if marked.search(headings) and (sureness := named.sureness(stored, scored.words)):
             source, seq = split_chunk_id(stored.id)
             section = (source, *stored.section[: named.depth(stored)])
             meant[rank] = sureness, section, seq

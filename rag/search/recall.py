@@ -303,7 +303,8 @@ async def _sparse(table: RankingsOfTable, query: Query, view: View, plan: Search
     is_written = all(name in query.text for name in named.names)  # two words as one are rare, so rank high
     # A section that is named can have a low rank by words: others mention its name more often.
     looked_at = max(plan.candidates, LOOKED_AT if scores_all and is_written else 0)
-    ranking = await table.sparse(query.text, looked_at, where, every=every)
+    text = query.text if every else " ".join([query.text, *sorted(named.numerals)])
+    ranking = await table.sparse(text, looked_at, where, every=every)
     return with_named_first(ranking, named)[: plan.candidates]
 
 
@@ -418,7 +419,7 @@ def _reweighed(query: Query, view: View, ranking: Ranking, weight: float) -> Ran
     words = query_words(query.text, query_languages(view.table.collection))[:MAX_TERMS]
     named = Named.of(query.text, query_languages(view.table.collection))
     identifiers = {word.text for word in words if word.is_identifier}
-    identifiers |= {address.number for address in named.addresses if address.is_sure}
+    identifiers |= {address.number for address in named.addresses if address.is_sure} | named.numerals
     dates = {word.text for word in words if word.is_of_date}
 
     def keeps_score(scored: ScoredChunk) -> bool:

@@ -23,7 +23,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.filters.folded_text import folded
 from rag.report import names_briefly
 from rag.search.reply.untrusted import display_name
-from rag.text.plain_text import ADDED, Span, line_at, line_count, lines_span, with_whole_section_numbers
+from rag.text.plain_text import ADDED, PARTS, Span, line_at, line_count, lines_span, with_section_numbers
 from rag.uris import NOT_FOUND, range_id, split_citation
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ MOST_COMPARED = 2_000  # headings that an error is compared with to name the nea
 MOST_WORDS = 8  # of a requested heading that are compared
 NEAR = 0.75  # of `difflib`, from 0 to 1: "parentl" and "parental" have 0.93, "maternity" and "policy" 0.4
 _WORD = re.compile(r"\w{3,}")  # shorter ones stand in every other heading
-_BETWEEN = re.compile(r"\s+[>›]\s+|(?<=\bkap\.)\s+(?=\d)")
-"""Between the headings of a path, as search results show it, and in Swedish laws: 4 kap. 5 §."""
+_BETWEEN = re.compile(rf"\s+[>›]\s+|(?<=\bkap\.)\s+(?=\d)|,\s+(?=(?:{'|'.join(sorted(PARTS))})\b)")
+"""Between the headings of a path, in results, Swedish laws (4 kap. 5 §) and plays (act 3, scene 4)."""
 _MARKS = re.compile(r"#{1,6}\s+")
 _NUMBERED = re.compile(
     rf"(?P<sign>§+|[^\W\d_]+\.?(?=\s*\d))?\s*(?P<number>\d+(?:\.\d+)*(?:[a-z]|{ADDED})?)(?![\w.]*\d|\w)"
@@ -140,13 +140,13 @@ def headings_named(title: str, outline: Sequence[Heading], heading: str) -> list
 def _indexes_of_numbers(
     title: str, outline: Sequence[Heading], forms: Sequence[str], name: str
 ) -> Iterator[list[int]]:
-    """As `_indexes_alike`, first with whole numbers of sections: "§ 5 a" is "§ 5a", and no "§ 5"."""
-    whole, *whole_forms = map(with_whole_section_numbers, (name, *forms))
-    yield from _indexes_alike(title, outline, whole_forms, whole)
+    """As `_indexes_alike`, first with whole numbers of sections: "§ 5 a" is "§ 5a" and no "§ 5", III is 3."""
+    whole, *whole_forms = map(with_section_numbers, (name, *forms))
     path = [_number_or_all(part) for part in _BETWEEN.split(whole)]
     yield (
         _by_path(title, outline, [(_number_or_all(form),) for form in whole_forms], path) if path[1:] else []
     )
+    yield from _indexes_alike(title, outline, whole_forms, whole)
     yield from _indexes_alike(title, outline, forms, name)
 
 

@@ -360,6 +360,9 @@ def words(text: str) -> list[str]:
     return (_ASCII_WORD if text.isascii() else _WORD).findall(text.casefold())  # the same, faster
 
 
+# The numbers of sections in one form, however a heading or a question writes them. Books count their parts in
+# Roman numerals or words, and people ask for them in digits: "chapter 3" for CHAPTER III or "Third Chapter".
+
 ADDED = "bis|ter|quater|quinquies|sexies|septies|octies|novies|nonies|decies"
 """What follows the number of a section that was put in between later, if not a letter: Art. 3-bis."""
 _NUMBER_OF_SECTION = re.compile(
@@ -368,6 +371,96 @@ _NUMBER_OF_SECTION = re.compile(
     r"|[ ](?P<apart>[^\W\d_])(?(sign)(?!\w)|(?= ?§|[.:)]?$))|(?<=[ºª°]))",
     re.IGNORECASE,
 )
+_COUNTING = """
+one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth
+eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn
+erst zweit dritt viert fünft sechst siebt acht neunt zehnt elft zwölft dreizehnt vierzehnt fünfzehnt
+erst zweit dritt viert fünft sechst siebent acht neunt zehnt
+premier deuxième troisième quatrième cinquième sixième septième huitième neuvième dixième onzième douzième
+première seconde
+primero segundo tercero cuarto quinto sexto séptimo octavo noveno décimo
+primer segunda tercer cuarta quinta sexta séptima octava novena décima
+primo secondo terzo quarto quinto sesto settimo ottavo nono decimo
+prima seconda terza quarta quinta sesta settima ottava nona decima
+"""
+_VALUES = {
+    word: value for line in _COUNTING.strip().splitlines() for value, word in enumerate(line.split(), 1)
+}
+_ROMAN = tuple(
+    tens + ones
+    for tens in ("", "x", "xx", "xxx", "xl", "l", "lx", "lxx", "lxxx", "xc")
+    for ones in ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
+)
+OF_STORIES = """
+    chapter act scene canto kapitel akt aufzug auftritt szene gesang chapitre acte scène capítulo acto escena
+    capitolo atto scena hoofdstuk
+""".split()  # noqa: SIM905 as a list, it would be three times as long
+"""Words for parts that only a book or a play has: "the first part" is mostly something else."""
+PARTS = frozenset(
+    [
+        *(
+            "book",
+            "part",
+            "volume",
+            "section",
+            "buch",
+            "teil",
+            "band",
+            "abschnitt",
+            "livre",
+            "partie",
+            "tome",
+        ),
+        *("libro", "parte", *OF_STORIES),
+    ]
+)
+"""Words for the parts of books and plays, whose numbers may be Roman or words."""
+_PART = rf"(?P<part>{'|'.join(sorted(PARTS))})"
+_ENDING = "(?:er|es|en|e)?"
+_NUMERAL = rf"(?P<numeral>{'|'.join(_VALUES)}|[ivxlc]+)"
+_BEHIND = re.compile(rf"\b{_PART}\.? (?:the )?{_NUMERAL}{_ENDING}(?![\w'’-])", re.IGNORECASE)
+_BEFORE = re.compile(
+    rf"(?:\A\W*|\b(?=\S+ (?:{'|'.join(OF_STORIES)})\b))"
+    rf"(?:(?P<digits>[0-9]+)(?:\.|st|nd|rd|th|e|º|ª)|{_NUMERAL}{_ENDING}) {_PART}\b",
+    re.IGNORECASE,
+)
+_ALONE = re.compile(r"\A(?P<numeral>[ivxlc]+)(?=\.?\Z|[.:] )", re.IGNORECASE)
+
+
+def with_section_numbers(text: str) -> str:
+    """A text with the numbers of its parts in digits behind their words, and with whole numbers of sections.
+
+    Examples: "CHAPTER III. Shadows", "Drittes Kapitel", "the third chapter", "III" alone -> "CHAPTER 3.
+    Shadows", "Kapitel 3", "the chapter 3", "3". "I am" and "Appendix C" stay.
+    """
+    for pattern in (_BEHIND, _BEFORE, _ALONE):
+        text = pattern.sub(_in_digits, text)
+    return with_whole_section_numbers(text)
+
+
+def _in_digits(match: re.Match[str]) -> str:
+    named = match.groupdict()
+    numeral = (named["numeral"] or "").lower()
+    digits = (
+        named.get("digits") or _VALUES.get(numeral) or (_ROMAN.index(numeral) if numeral in _ROMAN else 0)
+    )
+    return " ".join(filter(None, (named.get("part"), str(digits)))) if digits else match[0]
+
+
+def numeral_pattern(number: str) -> str:
+    """An expression for the number of a part as headings write it in small letters; "" above ninety-nine.
+
+    Example: "3" -> an expression for iii, three, third, drittes.
+    """
+    roman = roman_numeral(number)
+    words = [word for word, value in _VALUES.items() if str(value) == number]
+    return rf"\b(?:{'|'.join([roman, *words])}){_ENDING}\b" if roman else ""
+
+
+def roman_numeral(number: str) -> str:
+    """A number of up to ninety-nine in Roman numerals, or "": "3" -> iii."""
+    return _ROMAN[int(number)] if number.isdecimal() and int(number) < len(_ROMAN) else ""
 
 
 def with_whole_section_numbers(text: str) -> str:

@@ -231,6 +231,27 @@ def use():
     service = InvoiceService()
     return service.parse_amount("1") + service.parse_amount("2")
 """,
+    "tale.md": """
+# A Tale
+
+## CHAPTER II. The Mail
+
+It goes uphill. Chapter 3 and Kapitel 3 are near, and so is act 3.
+
+## CHAPTER III. The Night Shadows
+
+A wonderful fact to reflect upon.
+
+## Drittes Kapitel
+
+Es war einmal.
+
+## ACT III
+
+### SCENE IV
+
+The closet.
+""",
 }
 FIRST = {
     "section 12": "## Section 12 Access",
@@ -264,6 +285,10 @@ FIRST = {
     "Figure 1 whales": "## Places",
     "Table 4 tool care": "## Table 4 - Tool care",
     "Table 2 of the seals paper": "# Seals of the South",
+    "What happens in chapter 3 of the tale?": "## CHAPTER III. The Night",
+    "the third chapter": "## CHAPTER III. The Night",
+    "3. Kapitel": "## Drittes Kapitel",
+    "act 3": "## ACT III",
     "InvoiceService": "class InvoiceService",
     "InvoiceService.parse_amount": "class InvoiceService",
 }
@@ -360,6 +385,20 @@ async def test_a_document_whose_title_has_the_number_that_is_named_comes_first(
     await shelf.small.ingested(shelf.data, tmp_path)
     first = (await ask(shelf, query)).hits[0]
     assert (first.source.title, first.chunk.seq) == ("RFC 12 – Colours", 0)
+
+
+async def test_a_chapter_is_found_whose_heading_is_a_roman_numeral_alone(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    chapters = (
+        f"## {numeral}\n\nOf the {word}.\n" for numeral, word in zip(("I", "II", "III"), WORDS, strict=False)
+    )
+    (tmp_path / "novel.md").write_text("# A novel\n\n" + "\n".join(chapters))
+    notes = "In 3 days she read a chapter of it to her aunt, and in 3 more a chapter of something else."
+    (tmp_path / "notes.md").write_text(f"# Notes\n\n{notes}\n")
+    await shelf.small.ingested(shelf.data, tmp_path)
+    for query in ("What is chapter 3 of the novel about?", "the third chapter", "chapter III"):
+        assert (await ask(shelf, query)).hits[0].text.startswith("## III\n"), query
 
 
 @pytest.mark.parametrize(

@@ -441,6 +441,33 @@ def test_a_section_is_found_by_its_number(titles: str, asked: str, heading: str)
     assert [name.replace("　", " ") for name in _named(titles, asked)] == [heading]
 
 
+NOVEL = "CHAPTER I. The Period\nCHAPTER II. The Mail\nCHAPTER III. The Night Shadows\nCHAPTER THE FOURTH"
+ROMAN = "Erstes Kapitel\nZweites Kapitel\nDrittes Kapitel. Von der Reise\nDreizehntes Kapitel"
+PLAY = "ACT I\n\tSCENE I\n\tSCENE IV\nACT III\n\tSCENE I\n\tSCENE IV. The closet"
+
+
+@pytest.mark.parametrize(
+    ("titles", "asked", "heading"),
+    [
+        (NOVEL, "Chapter 3", "CHAPTER III. The Night Shadows@2"),
+        (NOVEL, "third chapter", "CHAPTER III. The Night Shadows@2"),
+        (NOVEL, "chapter two", "CHAPTER II. The Mail@1"),
+        (NOVEL, "Chapter IV", "CHAPTER THE FOURTH@3"),
+        (ROMAN, "Kapitel 3", "Drittes Kapitel. Von der Reise@2"),
+        (ROMAN, "3. Kapitel", "Drittes Kapitel. Von der Reise@2"),
+        ("Chapitre premier\nChapitre II", "chapitre 1", "Chapitre premier@0"),
+        ("I\nII\nIII\nIV", "Chapter 3", "III@2"),
+        (PLAY, "act 3", "ACT III@3"),
+        (PLAY, "Act III, Scene 4", "SCENE IV. The closet@5"),
+        (PLAY, "act 3 > scene 4", "SCENE IV. The closet@5"),
+    ],
+)
+def test_a_part_of_a_book_is_found_by_its_number_in_any_writing(
+    titles: str, asked: str, heading: str
+) -> None:
+    assert _named(titles, asked) == [heading]
+
+
 ITALIAN = "Art. 3 - Soci\nArt. 3-bis - Quota\nArt. 7\nArt. 7-bis\nArt. 7-ter\nArticolo 8 (Iscrizioni)"
 PORTUGUESE = (
     "Artigo 4.º Órgãos\nArtigo 5.º Quotas\nArtigo 5.º-A Isenções\nArtículo 12\nArtículo 12 bis. Bajas"
