@@ -254,7 +254,9 @@ def parse_subtitles(text: str, name: str) -> Document:
     cues = [*_without_repeats(_cues(text))]
     if not cues:
         raise ParseError("it has no subtitles: no line has a time")
-    are_named = bool(_TURN.match(cues[0].text)) and not _VOICE.search(text)
+    speakers = [turn["speaker"] if (turn := _TURN.match(cue.text)) else "" for cue in cues]
+    # Who is named first and speaks again is a person: "Translator: Ann Lee" isn't whose talk follows.
+    are_named = bool(speakers[0]) and speakers.count(speakers[0]) > 1 and not _VOICE.search(text)
     body, blocks = compose(_sections(cues, are_named=are_named))
     title, is_web = _SPEECH_TITLE.match(text), "WEBVTT" in text[:20]
     return Document(body, title[1] if title else name, "text/vtt" if is_web else "text/srt", blocks)
@@ -282,8 +284,8 @@ def _without_repeats(cues: Iterable[_Cue]) -> Iterator[_Cue]:
 def _sections(cues: list[_Cue], *, are_named: bool) -> Iterator[Part]:
     """The speech of each minute, a line for each turn of a speaker whose name is stated.
 
-    Where the first words have a name in their text (`are_named`), a turn that goes on has it in each minute,
-    too. Elsewhere, it may be stated for people alone who aren't seen.
+    Where speakers are named in the text from the first one on (`are_named`), a turn that goes on has the name
+    in each minute, too. Elsewhere, it may be stated for people alone who aren't seen.
     """
     start, speech, speaker = cues[0].second, "", ""
     for cue in cues:

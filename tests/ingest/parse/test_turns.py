@@ -58,7 +58,10 @@ def test_a_turn_of_subtitles_that_goes_on_has_its_speaker_in_each_minute() -> No
         f"00:{minute:02}:00,000 --> 00:{minute:02}:40,000\nIt moved." for minute in range(1, 4)
     )
     first = "00:00:00,000 --> 00:00:40,000\n{}\n\n"
-    named = parse((first.format("BOB: It stood.") + cues).encode(), "a.srt").text
+    last = "\n\n00:05:00,000 --> 00:05:40,000\nBOB: It stood."
+    named = parse((first.format("BOB: It stood.") + cues + last).encode(), "a.srt").text
     assert named.split("\n\n")[3] == "BOB: It moved."
     unseen = first.format("It stood.") + cues.replace("It moved.", "BOB: It moved.", 1)
     assert parse(unseen.encode(), "a.srt").text.split("\n\n")[5] == "It moved."
+    translated = first.format("Translator: Ann Lee\nReviewer: Bob Ray") + cues
+    assert "Reviewer: It" not in parse(translated.encode(), "a.srt").text
