@@ -34,6 +34,10 @@ _CLOSED = re.compile(
 _NOTE = re.compile(r"<a\b[^<>]*\bepub:type=[\"']noteref[^<>]*>([^<>]{1,9})</a>", re.IGNORECASE)
 _BOXES = re.compile(r"<(/?)(?:aside|header|footer)\b", re.IGNORECASE)
 _INNER_LINK = re.compile(r"(<a\b[^<>]*?)\shref=([\"'])(?!https?:|mailto:)[^\"'<>]*\2", re.IGNORECASE)
+_NO_LABEL = re.compile(
+    r"(?i)untitled( document)?|unknown( title)?|\[?no title\]?|title|cover|.*\.(docx?|x?html?|epub)"
+)
+"""What programs write for a chapter without a name. "Book 1" and "Title 17" are names there."""
 _YEAR = re.compile(r"\d{4}(-\d\d)?")
 
 
@@ -113,7 +117,7 @@ def _labels(package: Package, items: dict[str, Element], path: str) -> dict[str,
         if is_ncx or "nav" in item.get("properties", "").split():
             where = _part(path, item.get("href", ""))
             for href, label in _entries(package.xml_if_there(where)):
-                if "#" not in href and not MADE_UP_TITLE.fullmatch(label):
+                if "#" not in href and not _NO_LABEL.fullmatch(label):
                     labels.setdefault(_part(where, href), label)
     return labels
 

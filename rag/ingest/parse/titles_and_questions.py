@@ -58,7 +58,7 @@ MADE_UP_TITLE = re.compile(
 """Titles that programs write into the properties of office documents and PDFs."""
 MADE_UP_AUTHOR = re.compile(
     r"(?i)\W*|python-docx|python-pptx|openpyxl|apache poi|(?:microsoft office[ -])?(?:users?|anwender)|author"
-    r"|\(?(?:unknown|anonymous)\)?|admin|administrator|root|owner|default|none|win|pc|windows[ -]user"
+    r"|\(?(?:unknown|anonymous)(?: author)?\)?|admin|administrator|root|owner|default|none|win|pc|windows[ -]user"
     r"|windows-benutzer|utilisateur.*|usuario.*"
 )
 """Authors that they write there."""

@@ -91,6 +91,18 @@ def test_pages_are_those_of_the_printed_book() -> None:
     assert (document.pages, document.text[:3]) == ((0,), "# B")
 
 
+@pytest.mark.parametrize(("label", "heading"), [("Book 1", "# Book 1\n\n"), ("Cover", ""), ("Title", "")])
+def test_the_table_of_contents_names_a_part_but_no_cover(label: str, heading: str) -> None:
+    ncx = NCX.replace("The pendulum", label)
+    assert epub.parse(book(**{"O x/t.ncx": ncx}), "a.epub").text.startswith(f"{heading}It swings.")
+
+
+@pytest.mark.parametrize("author", ["Unknown", "Unknown author"])  # as programs write
+def test_a_book_without_an_author_has_none(author: str) -> None:
+    about = ABOUT.replace("Ann", author).replace("Bo<", f"{author}<")
+    assert "author" not in epub.parse(book(about=about), "a.epub").metadata
+
+
 @pytest.mark.parametrize("title", ["Untitled", "Unknown", "Unknown Title"])  # as programs write
 def test_a_book_without_a_title_is_called_as_its_file(title: str) -> None:
     assert parse(book(about=f"<dc:title>{title}</dc:title>"), "my_book.epub").title == "my book"
