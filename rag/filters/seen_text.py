@@ -154,11 +154,13 @@ def _marks(text: str) -> Iterator[Change]:
 
 def _link(text: str, start: int, closing: re.Match[str]) -> Iterator[Change]:
     """The marks of a link; all of a note's. Behind a word it needs an address: `handlers[key](event)`."""
-    words, target = text[start + 1 : closing.start()], closing["target"] or ""
+    target = closing["target"] or ""
     is_address = target.startswith("(")
-    if is_address and "#" in target and _NOTE.fullmatch(words) and text[start - 1 : start].strip():
+    # Without a copy of the words: links in one another would take quadratic time.
+    is_note = is_address and "#" in target and _NOTE.fullmatch(text, start + 1, closing.start())
+    if is_note and text[start - 1 : start].strip():
         yield start, closing.end(), ""
-    elif target and (is_address or words[:1].isalpha()):
+    elif target and (is_address or text[start + 1].isalpha()):
         behind_word = start > 0 and is_in_word(text[start - 1])
         if not behind_word or (is_address and not {*"/#:"}.isdisjoint(target)):
             yield start, start + 1, ""

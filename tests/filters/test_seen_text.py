@@ -161,6 +161,11 @@ def test_any_text_is_read_in_linear_time(part: str) -> None:
     seen_text(part * 200_000, is_phrase=True)
 
 
+@pytest.mark.usefixtures("in_linear_time")
+def test_links_in_one_another_are_read_in_linear_time() -> None:
+    seen_text("[x" * 500_000 + "]" * 500_000)
+
+
 @pytest.mark.parametrize("part", ["a ", ".", "ab, ", "重", "*a* "])
 def test_the_longest_needle_is_a_pattern_of_moderate_size(part: str) -> None:
     searched = needle((part * MAX_NEEDLE_CHARS)[:MAX_NEEDLE_CHARS])
