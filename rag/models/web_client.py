@@ -24,7 +24,8 @@ from rag.errors import ConfigurationError
 
 MAX_ANSWER_BYTES = 64 * 1024**2
 """Of an answer: a thousand vectors of 3,000 numbers as text."""
-MAX_RATIO = 1_100  # of gzip, https://zlib.net/zlib_tech.html; who sends it wasn't asked to
+PLAIN = {"", "identity"}
+MAX_RATIO = 1_100  # of gzip, https://zlib.net/zlib_tech.html, for each time; who sends it wasn't asked to
 LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 EXCEPT = "or add {} to NO_PROXY"
 OWN_AUTHORITY = "; if your organization's own authority signed it, set SSL_CERT_FILE to that authority's file"
@@ -105,8 +106,8 @@ class ByVariables(httpx2.AsyncBaseTransport):
             if reason := _known_reason(error, url.host, proxy):
                 raise reason from error
             raise
-        is_plain = answer.headers.get("Content-Encoding", "identity").lower() == "identity"
-        most = self._max_bytes if is_plain else self._max_bytes // MAX_RATIO
+        codings = answer.headers.get_list("Content-Encoding", split_commas=True)
+        most = self._max_bytes // MAX_RATIO ** sum(coding.lower() not in PLAIN for coding in codings)
         return httpx2.Response(
             answer.status_code,
             headers=answer.headers,
