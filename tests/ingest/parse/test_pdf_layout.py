@@ -595,6 +595,21 @@ def test_a_line_that_counts_something_else_stays_on_each_page(line: str) -> None
     assert [line.replace("#", str(number)) in text for number in range(1, 6)] == [True] * 5
 
 
+@pytest.mark.parametrize(
+    ("heads", "kept"),
+    [
+        ("12 The Salt Roads|Brine 13|14 The Salt Roads|Brine 15|16 The Salt Roads|Taxes 17", None),
+        ("Step 1|Step 2|Step 3|Step 4|Step 5|Step 6", "Step 1|Step 2|Step 3|Step 4|Step 5|Step 6"),
+        ("Step 1||Step 2||Step 3||Step 4", "Step 1|Step 2|Step 3|Step 4"),
+    ],
+)
+def test_on_facing_pages_a_number_in_a_line_of_words_is_the_pages(heads: str, kept: str | None) -> None:
+    """As readers of scans have it. What else is counted goes on on each page, or counts no pages."""
+    pages = [[*([At(50, 770, head)] if head else []), *PROSE] for head in heads.split("|")]
+    lines = [line for line in parsed(*pages).text.splitlines() if line and not line.startswith("body")]
+    assert "|".join(lines) == (kept or "The Salt Roads|Brine|Taxes")
+
+
 @pytest.mark.parametrize(("x", "label_x"), [(150, 50), (50, 80)])
 def test_a_number_near_its_words_is_theirs(x: float, label_x: float) -> None:
     pages = [

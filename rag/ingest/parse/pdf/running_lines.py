@@ -43,6 +43,7 @@ _NUMBER_ALONE = re.compile(
 _NUMBER_AMID_WORDS = re.compile(
     rf"(?<!\w){_PAGE}{_SIGNS}*{_NUMBER}{_TOTAL}(?!\w)|\|\s*{_NUMBER}\Z|\A{_NUMBER}\s*\|", re.IGNORECASE
 )
+_NUMBER_BESIDE_WORDS = re.compile(rf"(?P<left>{_NUMBER}) \D*[^\W\d]\D*|\D*[^\W\d]\D* (?P<right>{_NUMBER})")
 _BEFORE, _BEHIND = " |:,•·/–—-([", " |:•·/–—-)],."  # signs between words and a page number
 _PREFIX = re.compile(r"(?<!\w)(?:[A-Z]{1,2}|\d{1,3})[.–-](?=#)")  # of page numbers, as in A-3
 _DIGITS = re.compile(r"\d+")
@@ -131,6 +132,8 @@ class _Edge(NamedTuple):
     words: Row
     outer: str = ""
     """The words of rows further out than a large one: below another caption, it isn't the same."""
+    side: str = ""
+    """Where a number stands in the line of its words: it is the page's only on facing pages."""
 
     @property
     def height(self) -> int:
@@ -168,6 +171,7 @@ def _edges_of(sheets: Sequence[PageLines]) -> list[_Edge]:
         ((line.size, line.text) for sheet in sheets for line in sheet.lines), 0.0
     )
     margins = [edges for page, sheet in enumerate(sheets) for edges in _margins(page, sheet, largest)]
+    margins = _with_facing_numbers(margins)
     places = Counter(place for inwards in margins for edge in inwards for place in _places(edge))
     come_again = (
         id(edge)
@@ -193,6 +197,27 @@ def _margins(page: int, sheet: PageLines, largest: float) -> Iterator[list[_Edge
     reach = box_around(line.box for line in sheet.lines) if rows else Box(0, 0, 0, 0)
     for is_head, inwards in ((True, rows[: _BOX + 1]), (False, rows[: -_BOX - 2 : -1])):
         yield [_edge(page, row, reach, is_head=is_head, is_large=row[0].size > largest) for row in inwards]
+
+
+def _with_facing_numbers(margins: Sequence[Sequence[_Edge]]) -> list[list[_Edge]]:
+    """The edges, of which a number beside words counts only on facing pages: "12 The Salt Roads", "Brine 13".
+
+    There it counts every other page, and stands on the same side of different words.
+    """
+    pages = defaultdict[object, set[int]](set)
+    for edge in chain.from_iterable(margins):
+        if edge.side:
+            pages[edge.side, edge.is_head, int(edge.number) - edge.page].add(edge.page)
+    facing = {key for key, on in pages.items() if len(on) >= _PAGES and len({page % 2 for page in on}) == 1}
+    return [
+        [
+            edge
+            if not edge.side or (edge.side, edge.is_head, int(edge.number) - edge.page) in facing
+            else edge._replace(number="", words=edge.lines, side="")
+            for edge in inwards
+        ]
+        for inwards in margins
+    ]
 
 
 def _outermost(inwards: Sequence[_Edge], again: frozenset[int]) -> Iterator[_Edge]:
@@ -237,6 +262,10 @@ def _edge(page: int, row: Row, reach: Box, *, is_head: bool, is_large: bool) -> 
         numbers.append(number)
         if text := f"{before.rstrip(_BEFORE)} {behind.lstrip(_BEHIND)}".strip() if number else before:
             words.append(line if text == line.text else line._replace(text=text, words=()))
+    if len(row) == 1 and not numbers[0] and (match := _NUMBER_BESIDE_WORDS.fullmatch(row[0].text)):
+        side = match.lastgroup or ""
+        words = [row[0]._replace(text=row[0].text.replace(match[side], "", 1).strip(), words=())]
+        return _Edge(page, is_head, is_large, row, match[side], words, side=side)
     return _Edge(page, is_head, is_large, row, " ".join(filter(None, numbers)), words)
 
 
@@ -277,7 +306,10 @@ def _running_edges(edges: Sequence[_Edge]) -> Iterator[list[_Edge]]:
     # A number is the page's only if it grows with the pages: invoices and years belong to the text.
     series = (edges for edges in by_count.values() if len({edge.page for edge in edges}) >= _NUMBERED_PAGES)
     counting = {id(edge) for edges in series for edge in edges}
-    printed = [edge if id(edge) in counting else edge._replace(number="", words=edge.lines) for edge in edges]
+    printed = [
+        edge if edge.side or id(edge) in counting else edge._replace(number="", words=edge.lines)
+        for edge in edges
+    ]
     for edge in printed:
         by_text[edge.height, _text(edge.words), edge.outer].append(edge)
     for repeats in chain.from_iterable(map(_successive, by_text.values())):
