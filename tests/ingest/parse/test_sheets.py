@@ -107,6 +107,27 @@ def test_rows_below_a_blank_row_stay_below_their_header() -> None:
     assert rows_of(workbook(sheet(*apart)))[2][1].endswith("--- |")
 
 
+@pytest.mark.parametrize(
+    ("above", "header", "row"),
+    [
+        (("ACME Ltd|High Street|London",), "Item|Price", "Screw|2"),  # a letterhead
+        (("Name|Day|State",), "Item|Price", "Screw|2"),
+        (("Land|Plan|Real|Rest", "DE|1|2|1"), "Year|Plan|Plan", "2023|5|6"),
+    ],
+)
+def test_names_above_figures_head_a_table_of_their_own(above: tuple[str, ...], header: str, row: str) -> None:
+    texts = [text for _, text in rows_of(workbook(sheet(*above, "", header, row)))]
+    assert texts[-2:] == [
+        f"| {header.replace('|', ' | ')} |\n|{' --- |' * (header.count('|') + 1)}",
+        f"| {row.replace('|', ' | ')} |",
+    ]
+
+
+def test_pairs_below_a_name_are_not_below_the_first_two_heads_of_three() -> None:
+    book = workbook(sheet("Class|Percent|Number", "Seeking|93%|532", "", "People", "Mean age|28"))
+    assert rows_of(book)[-1] == ("A5:B5", "| Mean age | 28 |")
+
+
 def test_rows_below_two_rows_of_names_and_a_blank_one_stay_below_them() -> None:
     merged = '<s:mergeCells><s:mergeCell ref="C1:E1"/></s:mergeCells>'
     rows = ("Dish|Gluten|Animal", "||Egg|Milk|Fish", "", "Soup|||x", "Bread|x", "", "Salads", "Beans||x")

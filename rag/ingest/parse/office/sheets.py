@@ -274,16 +274,16 @@ class _Writer:
             return False
         if len(row.cells) == 1:
             return self._names_group(row, below)
-        has_all = row.cells.keys() == self._header.keys()
-        if self._is_header_alone and not (has_all and below and not _names_columns(below[0])):
-            return True
-        return not _names_columns(row, *below[:1]) or _has_cross(row)
+        is_named = _names_columns(row, *below[:1])
+        if is_named and any(is_figure(next_.cells.get(at, "")) for next_ in below[:1] for at in row.cells):
+            return False  # it is the header of other figures
+        return self._is_header_alone or not is_named or _has_cross(row)
 
     def _names_group(self, row: _Row, below: Sequence[_Row]) -> bool:
         """Whether a row with a single cell is the name of rows that belong to the table above."""
         if not below or len(below[0].cells) == 1 or min(self._header) not in row.cells:
             return False
-        are_long = any(2 * len(other.cells) > len(self._header) > 2 for other in below)  # noqa: PLR2004 not pairs
+        are_long = any(2 * len(other.cells) > max(len(self._header), 4) for other in below)  # not pairs
         is_group = are_long or self._is_header_alone or _has_cross(below[0])
         return is_group and self._continues(*below)
 
