@@ -95,7 +95,8 @@ _STRUCK_SPAN = re.compile(
     re.IGNORECASE,
 )
 _SIGNS = re.compile(
-    rf"(<(?:span|font)\b[^<>]{{0,2000}}?(?<![-\w])(?:font-family\s?:|face\s?=)\s?(?:&quot;|[\"'])?({SYMBOL_FONTS})\b[^<>]{{0,2000}}>)"
+    r"(<(?:span|font)\b[^<>]{0,2000}?(?<![-\w])(?:font-family\s?:|face\s?=)\s?(?:&quot;|[\"'])?"
+    rf"({SYMBOL_FONTS})\b(?! ?3)[^<>]{{0,2000}}>)"
     r"([^<>]{1,300})(?=</|<o:p)",
     re.IGNORECASE,
 )

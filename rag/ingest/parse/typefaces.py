@@ -182,9 +182,18 @@ def _symbol_font(font: str) -> str:
     return re.sub("[ -]", "", match[1].casefold()) if match else ""
 
 
+_WORD = re.compile(r"[A-Za-z]{4,}")
+
+
 def with_symbols(text: str, font: str) -> str:
-    """A text in a font, with what people see of its characters if that is a font of symbols."""
-    return text.translate(_TABLES[name]) if (name := _symbol_font(font)) else text
+    """A text in a font, with what people see of its characters if that is a font of symbols.
+
+    Words stay: many programs and browsers show them in another font. "llll" is no word, but four ●.
+    """
+    name = _symbol_font(font)
+    if not name or any(len({*word.casefold()}) > 2 for word in _WORD.findall(text)):  # noqa: PLR2004 kinds of signs
+        return text
+    return text.translate(_TABLES[name])
 
 
 def is_symbol_font(font: str) -> bool:

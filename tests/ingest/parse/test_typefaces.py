@@ -244,6 +244,8 @@ _WINGDINGS = "<w:rPr><w:rFonts w:ascii='Wingdings' w:hAnsi='Wingdings'/></w:rPr>
         ("<w:rPr><w:rFonts w:ascii='Symbol'/></w:rPr><w:t>£ 5 m</w:t>", "≤ 5 μ"),
         ("<w:rPr><w:rFonts w:ascii='Wingdings 2'/></w:rPr><w:t>PO</w:t>", "✓✗"),
         ("<w:rPr><w:rFonts w:ascii='Segoe UI Symbol'/></w:rPr><w:t>ü</w:t>", "ü"),
+        ("<w:rPr><w:rFonts w:ascii='Symbol'/></w:rPr><w:t>see mass</w:t>", "see mass"),  # words
+        ("<w:rPr><w:rFonts w:ascii='Wingdings'/></w:rPr><w:t>llll</w:t>", "●●●●"),
     ],
 )
 def test_letters_in_a_font_of_symbols_are_what_people_see(run: str, shown: str) -> None:
@@ -298,6 +300,7 @@ def test_signs_of_slides_are_what_people_see(font: str, text: str, shown: str) -
         ('<font face="Symbol" size=2>&#163; m</font>', "≤ μ"),
         ("<span style='mso-fareast-font-family:Wingdings'>J</span>", "J"),
         ("<span style='font-family:\"Segoe UI Symbol\"'>J</span>", "J"),
+        ("<span style='font-family:\"Wingdings 3\"'>u</span>", "u"),
     ],
 )
 def test_signs_of_mails_and_pages_are_what_people_see(html: str, shown: str) -> None:
