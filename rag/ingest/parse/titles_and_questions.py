@@ -58,8 +58,8 @@ MADE_UP_TITLE = re.compile(
 """Titles that programs write into the properties of office documents and PDFs."""
 MADE_UP_AUTHOR = re.compile(
     r"(?i)\W*|python-docx|python-pptx|openpyxl|apache poi|(?:microsoft office[ -])?(?:users?|anwender)|author"
-    r"|\(?(?:unknown|anonymous)(?: author)?\)?|admin|administrator|root|owner|default|none|win|pc|windows[ -]user"
-    r"|windows-benutzer|utilisateur.*|usuario.*"
+    r"|\(?(?:unknown|anonymous)(?: author)?\)?|admin|administrator|root|owner|default|none|win|pc"
+    r"|windows[ -]user|windows-benutzer|utilisateur.*|usuario.*"
 )
 """Authors that they write there."""
 _NOTION = re.compile(r" [0-9a-f]{32}(?:_all)?$")
