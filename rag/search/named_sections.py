@@ -229,7 +229,7 @@ class Named:
         """Whether the query has a word of the document's title or headings, or only names captions."""
         parts = {part for address in self.captions for part in (address.mark, address.number.casefold())}
         others = {*map(str.casefold, self.words)} - parts
-        above = re.findall(r"\w+", " ".join([_title(stored), *stored.section]).casefold())
+        above = _words(" ".join([_title(stored), *stored.section]))
         return not others or not others.isdisjoint(above)
 
     def _sureness_of_addresses(self, stored: StoredChunk, words: frozenset[str]) -> tuple[float, float]:
@@ -243,16 +243,17 @@ class Named:
         near = [address for address in self.addresses if any(address.number in text for text in headings)]
         if not near:
             return of_section, of_version
-        outer = frozenset(re.findall(r"\w+", " ".join(headings).casefold()))
+        everywhere = _words(" ".join(headings))
         for address, (place, heading) in product(near, enumerate(map(_address_at, headings))):
             if heading:
+                outer = everywhere if place else _words(headings[0])  # a title is above its headings
                 above = FURTHER if place < _depth(stored) else 1.0
                 sureness = above * address.sureness(heading, outer)
                 is_of_section = address.is_marked or address.mark in outer - {heading.mark}
                 if is_of_section and (address.kind not in _CAPTIONED or self._has_document(stored)):
                     of_section = max(of_section, sureness)
                 else:
-                    others = self.words.difference(words, re.findall(r"\w+", headings[place].casefold()))
+                    others = self.words.difference(words, _words(headings[place]))
                     of_version = max(of_version, sureness / max(len(others), 1))
         return of_section, of_version
 
@@ -299,6 +300,10 @@ def _depth(stored: StoredChunk) -> int:
 def _title(stored: StoredChunk) -> str:
     """The title of a passage's document, from the line above its text; what it begins with if it has none."""
     return stored.body.partition("\n")[0].partition(" > ")[0]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.casefold()))
 
 
 def _captions(body: str) -> list[str]:
