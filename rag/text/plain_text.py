@@ -421,7 +421,7 @@ _ENDING = "(?:er|es|en|e)?"
 _NUMERAL = rf"(?P<numeral>{'|'.join(_VALUES)}|[ivxlc]+)"
 _BEHIND = re.compile(rf"\b{_PART}\.? (?:the )?{_NUMERAL}{_ENDING}(?![\w'’-])", re.IGNORECASE)
 _BEFORE = re.compile(
-    rf"(?:\A\W*|\b(?=\S{1, 20} (?:{'|'.join(OF_STORIES)})\b))"
+    rf"(?:\A\W*|\b(?=\S{{1,20}} (?:{'|'.join(OF_STORIES)})\b))"
     rf"(?:(?P<digits>[0-9]+)(?:\.|st|nd|rd|th|e|º|ª)|{_NUMERAL}{_ENDING}) {_PART}\b",
     re.IGNORECASE,
 )
