@@ -145,12 +145,16 @@ class Package:
 
 
 def as_link(words: str, address: str) -> str:
-    """Words that link to a web address, as Markdown writes it; without one, and if they are it, the words."""
+    """Words that link to a web address, as Markdown writes it.
+
+    Without an address, and if they are it or the number of a reference, they stay as they are.
+    """
     shown = words.strip()
     bare = address.partition("://")[2].strip("/")
-    if not address or not shown or "](" in shown or "\n" in shown or bare in shown:
+    if not address or not any(map(str.isalpha, shown)) or "](" in shown or "\n" in shown or bare in shown:
         return words
-    return words.replace(shown, f"[{shown}]({address})", 1)
+    closed = address.replace("(", "%28").replace(")", "%29")  # a bracket would end the link
+    return words.replace(shown, f"[{shown}]({closed})", 1)
 
 
 def xml_root(data: bytes, name: str) -> ET.Element:

@@ -494,18 +494,19 @@ def test_links_lead_to_their_web_address() -> None:
     target = "https://intranet.example.com/va-08"
     rels = (
         f'<Relationship Id="{id_}" Type="urn:x/hyperlink" Target="{url}" TargetMode="External"/>'
-        for id_, url in (("a", target), ("b", "file:///C:/x.docx"))
+        for id_, url in (("a", f"{target}(1)"), ("b", "file:///C:/x.docx"))
     )
     link = "<w:hyperlink r:id='{}'>{}</w:hyperlink>"
     text = f"<w:p>{says('See ')}{link.format('a', says('VA-08'))}{link.format('b', says(' or x'))}</w:p>"
-    same = f"<w:p>{link.format('a', says('intranet.example.com/va-08'))}</w:p>"
+    words = ("intranet.example.com/va-08(1)", " [4]")
+    same = f"<w:p>{''.join(link.format('a', says(word_)) for word_ in words)}</w:p>"
     title = f"<w:p><w:pPr><w:outlineLvl w:val='0'/></w:pPr>{link.format('a', says('Goods'))}</w:p>"
     related = f"<Relationships>{''.join(rels)}</Relationships>"
     document = parse(word(title + text + same, more={"word/_rels/document.xml.rels": related}), "a.docx")
     assert document.text.split("\n\n") == [
         "Goods",
-        f"See [VA-08]({target}) or x",
-        "intranet.example.com/va-08",
+        f"See [VA-08]({target}%281%29) or x",  # a bracket would end the link
+        "intranet.example.com/va-08(1) [4]",
     ]
 
 
