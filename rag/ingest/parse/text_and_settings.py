@@ -231,6 +231,9 @@ _TIME = r"(?:(\d{1,3}):)?(\d{1,2}):(\d{2})[.,]\d{1,3}"
 _CUE = re.compile(rf"^[ \t]*{_TIME}[ \t]*(?:-->|,)[ \t]*(?:\d+:)*\d+[:.,]\d[^\n]*$", re.MULTILINE)
 _VOICE = re.compile(r"<v(?:\.[^ \t>]+)?[ \t]+([^>]+)>")
 _TURN = re.compile(r"(?P<speaker>[^\W\d_][\w .,'’()-]{0,60}): ")
+_OTHER = "- "  # before the words of somebody else, as in captions of films
+_NEW_TURN = re.compile(r"(?:^|(?<=[^\s>])\s)[ \t]*>>+[ \t]*|^[ \t]*[-‐–—][ \t]+", re.MULTILINE)
+_NAMED_TURN = re.compile(rf"^{_OTHER}(?={_TURN.pattern})", re.MULTILINE)
 _MARKUP = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]*\}")
 _SPEECH_TITLE = re.compile(r"\s*WEBVTT[ \t]+(?:-[ \t]*)?([^\n]+)")
 _NUMBER = re.compile(r"\n[ \t]*\d+[ \t]*\Z")
@@ -282,7 +285,7 @@ def _without_repeats(cues: Iterable[_Cue]) -> Iterator[_Cue]:
 
 
 def _sections(cues: list[_Cue], *, are_named: bool) -> Iterator[Part]:
-    """The speech of each minute, a line for each turn of a speaker whose name is stated.
+    """The speech of each minute, a line for each turn; behind a dash if nobody names its speaker.
 
     Where speakers are named in the text from the first one on (`are_named`), a turn that goes on has the name
     in each minute, too. Elsewhere, it may be stated for people alone who aren't seen.
@@ -293,10 +296,11 @@ def _sections(cues: list[_Cue], *, are_named: bool) -> Iterator[Part]:
         if full and (_SPOKEN.search(speech) or cue.second - start >= 2 * _SECTION):
             yield from _section_at(start, speech)
             start, speech, speaker = cue.second, "", speaker if are_named else ""
-        turn = _TURN.match(cue.text)
-        goes_on = not turn or turn["speaker"] == speaker  # else one is taken for the words of another
+        turn, is_other = _TURN.match(cue.text), cue.text.startswith(_OTHER)
+        # Else one is taken for the words of another.
+        goes_on = not is_other and (not turn or turn["speaker"] == speaker)
         words = cue.text[turn.end() :] if turn else cue.text
-        speaker = turn["speaker"] if turn else speaker
+        speaker = turn["speaker"] if turn else "" if is_other else speaker
         name = f"{speaker}: " if speaker and not (goes_on and speech) else ""
         speech = f"{speech}{' ' if goes_on else chr(10)}{name}{words}".strip()
     yield from _section_at(start, speech)
@@ -309,8 +313,9 @@ def _section_at(start: int, speech: str) -> Iterator[Part]:
 
 
 def _spoken_words(speech: str) -> str:
-    """Speech without markup, after the name of the speaker if it is stated."""
-    return html.unescape(_MARKUP.sub("", _VOICE.sub(r"\1: ", speech)))
+    """Speech without markup, a line for each turn, after the name of the speaker if it is stated."""
+    words = html.unescape(_MARKUP.sub("", _VOICE.sub(r"\1: ", speech)))
+    return _NAMED_TURN.sub("", _NEW_TURN.sub(f"\n{_OTHER}", words))
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str) -> int:

@@ -10,7 +10,7 @@ import pytest
 from rag.errors import ParseError
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
-from tests.ingest.parse.document_shape import headings_of, titles_of
+from tests.ingest.parse.document_shape import headings_of, texts_of, titles_of
 
 
 def test_paragraphs_end_at_blank_lines(shape: Shape) -> None:
@@ -230,6 +230,21 @@ def test_each_turn_of_a_named_speaker_is_a_line() -> None:
     assert parse("\n".join(["WEBVTT\n", *cues]).encode(), "a.vtt").text == (
         "00:00:01\n\nAnn: Who signs the lease?\nBo T.: I do. On Friday.\n\n00:01:15\n\nBo T.: Or later."
     )
+
+
+@pytest.mark.parametrize(
+    ("cue", "speech"),
+    [
+        (">> ANN: Safe?\n>> BO: No.\n>> Next, please.", "ANN: Safe?\nBO: No.\n- Next, please."),
+        ("&gt;&gt; ANN: Safe? >>> BO: No.\nI said", "ANN: Safe?\nBO: No. I said"),
+        ("ANN: Go.\n- Who is it?\n– Me.\nThe boss.", "ANN: Go.\n- Who is it?\n- Me. The boss."),
+        ("- ANN: Yes.\nANN: It is.", "ANN: Yes. It is."),
+        ("a -5 degree\n-5 more, x >= 3", "a -5 degree -5 more, x >= 3"),
+    ],
+)
+def test_a_turn_begins_at_the_signs_of_captions(cue: str, speech: str) -> None:
+    document = parse(f"1\n00:00:01,000 --> 00:00:09,000\n{cue}\n".encode(), "a.srt")
+    assert texts_of(document)[1:] == [speech]
 
 
 def test_without_a_time_there_are_no_subtitles() -> None:
