@@ -37,8 +37,9 @@ _LONGEST_LABEL = 60  # what is nested deeper stays JSON, so that labels don't ou
 
 _TITLES = (
     *("title", "subject", "summary", "shortdescription", "headline", "name"),
-    *("titel", "betreff", "titre", "objet", "título", "asunto", "titolo", "oggetto"),
+    *("titel", "betreff", "titre", "objet", "título", "asunto", "titolo", "oggetto", "label"),
 )
+_TITLES_OF_ONE = ("title", "headline")  # what else has a name may be settings
 _KEYS = (
     *("issuekey", "key", "number", "iid", "idreadable", "identifier", "casenumber", "ticketnumber"),
     *("ticketid", "#", "id"),
@@ -46,13 +47,15 @@ _KEYS = (
 """What titles and keys of records are called, best first, without signs between words."""
 _NAMES = (
     *("", "name", "displayname", "fullname", "login", "username", "title", "label", "value"),
-    *("rendered", "term"),
+    *("rendered", "term", "@value"),
 )
 """What the name of a thing is called to which a record refers, as to its author; "" is the text of XML."""
 _OF_PAIRS = ("name", "key", "id", "label", "field")
 _WORDS = re.compile(r"\s|[^\x00-\x7f]")  # not in addresses and digests; some scripts have no spaces
 _TEXTS = frozenset({"body", "comment", "content", "description", "message", "note", "text"})
 """Keys of texts that a record may have in other forms, too."""
+_PREFIX = re.compile(r"[a-z]{1,12}:(?=\w)")  # of a vocabulary, as in "dcterms:title"
+_LANGUAGE = re.compile(r"[a-z]{2,3}(?:-\w{2,8})?|@?none")  # a key of a text in several languages
 _WORD, _PARTS_OF_KEY = re.compile(r"\w+"), re.compile("[_ -]")
 _FOR_PROGRAMS = frozenset({"self", "id", "nodeid", "accountid", "gravatarid"})
 _OF_API = re.compile(
@@ -120,10 +123,15 @@ def record_lines(record: Mapping[str, object]) -> str:
 
 
 def record_facts(values: Sequence[object]) -> tuple[str, dict[str, str]]:
-    """The title of a single record, and its `url` as metadata; empty for several records."""
+    """The title of a single record, and its `url` as metadata; empty for several records.
+
+    What linked data describes has a title by any name: "name", "label", "dcterms:title".
+    """
     record = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
     title, url = (value if isinstance(value := record.get(key), str) else "" for key in ("title", "url"))
-    return title.removeprefix(DECIMAL), {"url": clean(url)} if url else {}
+    names = _TITLES if "@context" in record else _TITLES_OF_ONE
+    title = title.removeprefix(DECIMAL) or _named(record, names, _title)[1]
+    return title, {"url": clean(url)} if url else {}
 
 
 def reads_as_sections(records: Iterable[Mapping[str, object]]) -> bool:
@@ -254,18 +262,21 @@ def _named(
     record: Mapping[str, object], names: Sequence[str], read: Callable[[object], str]
 ) -> tuple[str, str]:
     """The key with the best of these names that has a value, and the value as `read` has it."""
-    keys = {plain: key for key in record if (plain := _plain(key)) in names}
-    values = ((keys[name], read(record[keys[name]])) for name in names if name in keys)
+    keys = [(plain, key) for key in record if (plain := _plain(key)) in names]
+    values = ((key, read(record[key])) for name in names for plain, key in keys if plain == name)
     return next((pair for pair in values if pair[1]), ("", ""))
 
 
 def _plain(key: str) -> str:
-    """A key without signs between its words: "Issue key", "issue_key" and "issueKey" -> "issuekey"."""
-    return key.casefold().replace(" ", "").replace("_", "").replace("-", "")
+    """A key without its prefix and signs between its words: "Issue key", "dc:issueKey" -> "issuekey"."""
+    return _PREFIX.sub("", key.casefold()).replace(" ", "").replace("_", "").replace("-", "")
 
 
 def _title(value: object) -> str:
-    name = value
+    """A title on one line; of several, or in several languages, the first."""
+    if isinstance(value, dict) and value and all(map(_LANGUAGE.fullmatch, value)):
+        value = next(iter(value.values()))
+    name = value = value[0] if isinstance(value, list) and value else value
     if isinstance(value, dict) and (key := _name_key(value)) is not None:
         name = html_page.content_of(str(value[key])) if _plain(key) == "rendered" else value[key]
     line = one_line(clean(name.removeprefix(DECIMAL))) if isinstance(name, str) else ""
@@ -291,7 +302,8 @@ def _said_once(mapping: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """Keys and values without texts that stand there in another form, too: `html_body` beside `body`."""
     for key, value in mapping.items():
         parts = _PARTS_OF_KEY.split(key)
-        others = (mapping.get(part) for part in _TEXTS.intersection({parts[0], parts[-1]} - {key}))
+        names = _TEXTS.intersection({parts[0], parts[-1]} - {key})
+        others = (mapping.get(other) for name in names for other in {name, f"{name}_text"} - {key})
         texts = (other for other in others if isinstance(value, str) and isinstance(other, str))
         if not any(_WORD.findall(_text(value)[0]) == _WORD.findall(_text(text)[0]) for text in texts):
             yield key, value
@@ -301,6 +313,8 @@ def _values(value: object, label: str = "") -> Iterator[Value]:
     match value:
         case {"type": "doc", "content": list()} if words := _rich_text(value):
             yield from _values(words, label)
+        case {"@value": text}:  # of linked data, beside its type and language
+            yield from _values(text, label)
         case dict() if len(label) <= _LONGEST_LABEL:
             yield from _values_of_mapping(value, label)
         case list() if not any(isinstance(item, list) for item in value):

@@ -309,3 +309,45 @@ def test_deep_and_wide_values_cost_no_more_than_their_length() -> None:
         {"id": number, "title": f"T{number}", "body": "a\n" * 9, "c": [{"b": "c"}]} for number in range(9_000)
     ]
     assert parse(json.dumps({"items": many}).encode(), "a.json").blocks
+
+
+LINKED = [
+    {
+        "@context": "https://x/context",
+        "@type": "o:Item",
+        "o:id": number,
+        "o:title": title,
+        "dcterms:title": [{"type": "literal", "property_id": 1, "@value": title, "@language": "en"}],
+        "dcterms:description": [{"type": "literal", "property_id": 4, "@value": f"{title} of silver. " * 6}],
+    }
+    for number, title in ((12, "Salt cellar"), (13, "Spoon"))
+]
+
+
+def test_objects_of_a_catalogue_in_linked_data_are_sections() -> None:
+    document = parse(json.dumps(LINKED).encode(), "api.json")
+    assert headings_of(document) == [(2, "12 Salt cellar"), (2, "13 Spoon")]
+    assert "property_id" not in document.text
+
+
+@pytest.mark.parametrize(
+    ("record", "title"),
+    [
+        ({"@context": "http://iiif.io/api/presentation/3", "label": {"en": ["Salt cellar"]}}, "Salt cellar"),
+        ({"@context": "https://schema.org", "name": {"@value": "La Mère", "@language": "fr"}}, "La Mère"),
+        ({"uri": "http://x/1", "headline": "Bridge closed", "body_text": "The city."}, "Bridge closed"),
+        ({"title": {"de": "Salzfass", "en": "Salt cellar"}, "stop": "101"}, "Salzfass"),
+        ({"title": ["On clocks"], "DOI": "10.1/x"}, "On clocks"),
+        ({"name": "express", "label": "x", "version": "1.0"}, "package.json"),
+    ],
+)
+def test_the_title_of_one_record_is_what_its_vocabulary_calls_so(
+    record: dict[str, object], title: str
+) -> None:
+    assert parse(json.dumps(record, indent=1).encode(), "package.json").title == title
+
+
+def test_the_text_of_a_news_item_stands_once() -> None:
+    words = "Closed on Monday. " * 30  # too long to read as JSON
+    item = {"headline": "Bridge", "body_text": words, "body_html": f"<p>{words}</p>"}
+    assert parse(json.dumps(item).encode(), "a.json").text.count("Monday") == 30
