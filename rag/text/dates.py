@@ -217,7 +217,9 @@ _TO = r"(?<!\w)(?:bis|do|fino|hasta|through|till?|to|tot|until|até|до|по)(?
 _LAST_DAY = re.compile(rf"\s{{0,2}}(?:[-–—~〜～至]|から|{_TO}|(?<!\w)(?:al?|au|t/m|jusqu'au)(?!\w))\D{{0,5}}")
 """What stands between the first and the last day of validity."""
 _BEFORE_DATE = {
-    "replaced": re.compile(r"[^.;\n\d]{0,24}(?:\d+(?:\.\d+)*[^.;\n\d]{1,10})?\s{0,3}"),
+    "replaced": re.compile(  # one colon or border: behind a second one stands the date of something else
+        r"[^.;:|\n\d]{0,24}(?:[:|] {0,3}[^.;:,|\n\d]{0,24})?(?:\d+(?:\.\d+)*[^.;:|\n\d]{1,10})?\s{0,3}"
+    ),
     "from": re.compile(rf"(?!.*(?:\d|{_TO}))\D{{0,14}}", re.DOTALL),
     "until": re.compile(r"\D{0,14}"),
     "amended": re.compile(r"(?:.|\n(?!\n)){0,80}"),

@@ -258,6 +258,9 @@ def test_a_document_s_own_date_goes_before_all_others() -> None:
         ("Current revision: December 19, 2022. Last revision: April 6, 2018", "2022-12-19/.."),
         ("This policy replaces the travel rules. Valid from 01.01.2024", "2024-01-01/.."),
         ("Replaces: HR-12\nEffective date: 2024-05-01", "2024-05-01/.."),
+        ("Supersedes: N/A Effective: 1 March 2024", "2024-03-01/.."),
+        ("| Ersetzt | – | Gültig ab | 01.03.2024 |", "2024-03-01/.."),
+        ("Previous version: none, valid from 1 March 2024", "2024-03-01/.."),
         ("x" * 1_000 + " Gültig ab 01.01.2019", ""),
     ],
 )
