@@ -753,6 +753,18 @@ def test_numbers_are_in_the_notation_of_the_program_that_saved_their_workbook(
 
 
 @pytest.mark.parametrize(
+    ("form", "expected"),
+    [("[$$-80A]#,##0.00", "$1,250.00"), ("[$€-C0A]#,##0.00", "€1.250,00"), ("[$$-409]#,##0.00", "$1.250,00")],
+)
+def test_formats_name_the_country_of_a_program(form: str, expected: str) -> None:
+    saved = {
+        "docProps/app.xml": '<Properties xmlns:vt="urn:vt"><vt:lpstr>Hojas de cálculo</vt:lpstr></Properties>'
+    }
+    book = workbook(sheet("Té|Precio", "Verde|1250#1"), formats=form, **saved)
+    assert parse(book, "a.xlsx").text.endswith(f"| Verde | {expected} |")
+
+
+@pytest.mark.parametrize(
     ("formats", "expected"),
     [
         ("#,##0.00 [$€-407];;0.0", "1.250,00 €"),

@@ -10,7 +10,7 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -132,7 +132,7 @@ class _Book:
         about = child(root, "workbookPr")
         self._since_1904 = about is not None and about.get("date1904") in _TRUE
         self._styles = _cell_styles(package.related_xml(main, "styles"))
-        self._language = _language(package) or named_language(style.form for style in self._styles)
+        self._language = _language(package, self._styles)
         strings = package.related_as(main, "sharedStrings")
         self._strings = (
             [_string(item) for item in _elements(package, strings, "si")] if strings in package else []
@@ -346,11 +346,16 @@ def _elements(package: Package, path: str, *tags: str) -> Iterator[Element]:
             raise ParseError(f"the file is damaged: its part {path} is not valid XML") from error
 
 
-def _language(package: Package) -> str:
-    """The language of the program that saved a workbook last, whose notation people see; "" if unknown."""
+def _language(package: Package, styles: Iterable[_CellStyle]) -> str:
+    """The language of the program that saved a workbook last, whose notation people see; "" if unknown.
+
+    Excel in Spanish is one for Spain and Mexico, whose notations differ: formats may name the country.
+    """
     names = (text.text or "" for text in package.xml_if_there("docProps/app.xml").iter("lpstr"))
     of_excel = (WORKSHEETS[name] for name in names if name in WORKSHEETS)
-    return next(of_excel, core_properties(package).language)
+    of_program = next(of_excel, core_properties(package).language)
+    of_formats = named_language(style.form for style in styles)
+    return of_formats if of_formats.startswith(of_program) else of_program
 
 
 def _cell_styles(styles: Element) -> list[_CellStyle]:
