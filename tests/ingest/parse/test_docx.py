@@ -498,16 +498,23 @@ def test_links_lead_to_their_web_address() -> None:
     )
     link = "<w:hyperlink r:id='{}'>{}</w:hyperlink>"
     text = f"<w:p>{says('See ')}{link.format('a', says('VA-08'))}{link.format('b', says(' or x'))}</w:p>"
-    words = ("intranet.example.com/va-08(1)", " [4]")
-    same = f"<w:p>{''.join(link.format('a', says(word_)) for word_ in words)}</w:p>"
+    in_parts = f"<w:p>{link.format('a', says('Fo'))}{link.format('a', says('rm'))}</w:p>"
+    same = f"<w:p>{link.format('a', says('intranet.example.com/va-08(1)'))}</w:p>"
+    number = f"<w:p>{says('See')}{link.format('a', says(' [4]'))}</w:p>"
     title = f"<w:p><w:pPr><w:outlineLvl w:val='0'/></w:pPr>{link.format('a', says('Goods'))}</w:p>"
     related = f"<Relationships>{''.join(rels)}</Relationships>"
-    document = parse(word(title + text + same, more={"word/_rels/document.xml.rels": related}), "a.docx")
+    parts = {"word/_rels/document.xml.rels": related}
+    document = parse(word(title + text + in_parts + same + number, more=parts), "a.docx")
     assert document.text.split("\n\n") == [
         "Goods",
         f"See [VA-08]({target}%281%29) or x",  # a bracket would end the link
-        "intranet.example.com/va-08(1) [4]",
+        f"[Form]({target}%281%29)",
+        "intranet.example.com/va-08(1)",
+        "See [4]",
     ]
+    bold = link.format("a", run("<w:rPr><w:b/></w:rPr><w:t>Fire</w:t>"))
+    document = parse(word(f"<w:p>{bold}</w:p>{text}", more=parts), "a.docx")
+    assert (document.title, document.blocks[0].title) == ("Fire", "Fire")
 
 
 def test_struck_out_text_is_marked() -> None:

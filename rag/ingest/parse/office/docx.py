@@ -5,8 +5,8 @@ Parse only in the sandbox: the XML of a small file can be large.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import dropwhile, pairwise, takewhile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile, groupby, pairwise, takewhile
 from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
@@ -168,7 +168,9 @@ class _Reader:
         if style.name.startswith(_CONTENTS):  # it repeats the headings, and would be found in their place
             return
         level = _level(about, style.level)
-        text = self._inline(paragraph, with_links=not level and style.name != "title")
+        bold = self._is_bold(paragraph, style.bold)
+        is_heading = level or bold or style.name == "title"  # a bold line may become one
+        text = self._inline(paragraph, with_links=not is_heading)
         mark, depth = self._mark(paragraph, text)
         if style.name == "title" and not self.title:
             self.title = " ".join(with_scripts(text).split())
@@ -176,11 +178,11 @@ class _Reader:
         if level:
             self.draft.heading(f"{mark} {text}" if mark and mark != "-" else text, level)
         elif mark:
-            self.draft.item(text, depth, mark, bold=self._is_bold(paragraph, style.bold))
+            self.draft.item(text, depth, mark, bold=bold)
         elif is_code(style, self._fonts(paragraph), is_indented=text[:1].isspace()):
             self.draft.code(text)
         else:
-            self.draft.paragraph(text, bold=self._is_bold(paragraph, style.bold))
+            self.draft.paragraph(text, bold=bold)
         # What is anchored in a paragraph follows it: amid its words, a figure would cut a sentence.
         drawn, self._drawn = self._drawn, []
         for drawing in drawn:
@@ -237,18 +239,23 @@ class _Reader:
     def _inline(self, parent: Element, *, with_links: bool = True) -> str:
         """The text of a paragraph, with insertions and without deletions; links lead to web addresses."""
         texts = []
-        for element in parent:
+        for address, elements in groupby(parent, key=lambda element: element.get("address", "")):
+            # A link may be in parts, one for each run.
+            text = "".join(self._inline_texts(elements, with_links=with_links))
+            texts.append(as_link(text, address if with_links else ""))
+        return "".join(texts)
+
+    def _inline_texts(self, elements: Iterable[Element], *, with_links: bool) -> Iterator[str]:
+        for element in elements:
             if element.tag == "r":
-                texts.append(self._run(element))
+                yield self._run(element)
             elif element.tag in _IN_PARAGRAPH:
-                text = self._inline(element, with_links=with_links)
-                texts.append(as_link(text, element.get("address", "") if with_links else ""))
+                yield self._inline(element, with_links=with_links)
             elif element.tag == "sdt":
                 content = child(element, "sdtContent")
-                texts.append(self._inline(content, with_links=with_links) if content is not None else "")
+                yield self._inline(content, with_links=with_links) if content is not None else ""
             elif element.tag in {"oMath", "oMathPara"}:
-                texts.append(f" {omml_text(element)} ")
-        return "".join(texts)
+                yield f" {omml_text(element)} "
 
     def _run(self, run: Element) -> str:
         about = child(run, "rPr")
