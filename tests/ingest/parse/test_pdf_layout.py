@@ -696,12 +696,20 @@ def test_a_header_of_two_rows_in_a_box_is_kept_once_and_does_not_cut_a_paragraph
                 for x, text in zip((50, 200, 400), row, strict=True)
             ),
             *PROSE,
+            *column(50, f"more {page}", top=300),
         ]
         for page in range(1, 5)
     ]
     text = parsed(*pages, drawn=ruled((45, 195, 395, 550), (782, 764, 746))).text
     assert text.startswith("Acme Ltd Procedure P-08\nGoods in from 1 March\n\nbody 0")
     assert (text.count("Acme Ltd"), text.count("from 1 March")) == (1, 1)
+
+
+def test_rows_of_cells_at_the_edge_of_slides_stay_on_each() -> None:
+    """A figure is built up on several slides."""
+    figure = [At(x, y, f"{y}:{x}") for y in (90, 70) for x in (60, 210, 500)]
+    slides = [[At(50, 300, "Sums", 16), At(50, 200, f"{step} step"), *figure] for step in ("A", "B", "C")]
+    assert parsed(*slides).text.count("90:210") == 3
 
 
 def test_a_header_of_a_table_on_each_page_stays_also_below_another_row_that_comes_again() -> None:

@@ -172,21 +172,25 @@ def _edges_of(sheets: Sequence[PageLines]) -> list[_Edge]:
     )
     margins = [edges for page, sheet in enumerate(sheets) for edges in _margins(page, sheet, largest)]
     margins = _with_facing_numbers(margins)
+    if not any(margins):
+        return []
+    are_slides = _are_slides(sheets)
     places = Counter(place for inwards in margins for edge in inwards for place in _places(edge))
-    come_again = (
+    again = frozenset(
         id(edge)
         for edge in chain.from_iterable(margins)
-        if max(places[place] for place in _places(edge)) >= _PAGES
+        if max(places[place] for place in _places(edge)) >= _PAGES and not are_slides
     )
-    again = frozenset(come_again)
-    edges = [edge for inwards in margins for edge in _outermost(inwards, again)]
-    if edges and _are_slides(sheets):
-        return [edge for edge in edges if not edge.is_large]
-    return edges
+    edges = (edge for inwards in margins for edge in _outermost(inwards, again))
+    return [edge for edge in edges if not (are_slides and edge.is_large)]
 
 
 def _are_slides(sheets: Sequence[PageLines]) -> bool:
-    """Whether pages are wider than high: larger lines of theirs are titles, also where one comes again."""
+    """Whether pages are wider than high.
+
+    Their larger lines are titles, and rows of cells at their edge a figure, also where these come again: a
+    figure is often built up on several slides.
+    """
     reach = box_around(line.box for sheet in sheets for line in sheet.lines)
     return reach.width > reach.height
 
