@@ -122,7 +122,8 @@ def export_document(value: object, name: str, folder: str) -> Document | None:
         EmptyFileError: it is a note that is in the trash.
     """
     if captions := "\n\n".join(_captions(mapping(value))):
-        return replace(parse_subtitles(f"WEBVTT\n\n{captions}", name), mime_type="application/json")
+        title = _line(value, "title") or name
+        return replace(parse_subtitles(f"WEBVTT\n\n{captions}", title), mime_type="application/json")
     return chat_document(value, name, folder) or _note_document(value, name)
 
 
@@ -136,9 +137,13 @@ def _captions(transcript: Mapping[str, object]) -> Iterator[str]:
         if (start := _seconds(segment)) is not None
         and isinstance(text := segment.get("text", segment.get("transcript")), str)
     ]
-    if len(spoken) == len(dicts(segments)):
+    said = sum(len(text) for _, _, text in spoken)
+    # Else they are marks in a text, whose starts count its letters.
+    is_whole = len(string(transcript, "text")) <= 2 * said
+    if is_whole and len(spoken) == len(dicts(segments)):
         for segment, start, text in spoken:
             speaker = segment.get("speaker", segment.get("speaker_label"))
+            speaker = f"Speaker {speaker}" if isinstance(speaker, int) else speaker
             voice = "" if speaker is None else f"<v {escape(one_line(str(speaker)))}>"
             time = f"{start // 3600:02}:{start // 60 % 60:02}:{start % 60:02}.000"
             yield f"{time} --> {time}\n{voice}{escape(one_line(clean(text)))}"

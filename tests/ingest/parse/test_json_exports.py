@@ -738,5 +738,13 @@ def test_a_transcript_is_read_as_its_subtitles_are(
         for key in reversed(keys):
             value = {key: value}
         assert exported(value).text == expected
+    numbered = [segment | {speaker: at} for at, segment in enumerate(spoken)]  # as Deepgram does
+    document = exported({"title": "Review", "segments": numbered})
+    assert (document.title, document.text) == (
+        "Review",
+        expected.replace("Ann", "Speaker 0").replace("Bob", "Speaker 1"),
+    )
     without_times = [{text: "Is it safe?"}, {start: second, text: "No comment."}]
     assert "00:12:41" not in exported({"segments": without_times}).text
+    marked = {"text": "Ann Lee moved to Berlin in 1999.", "segments": [{start: 17, text: "Berlin"}]}
+    assert "Ann Lee moved" in exported(marked).text
