@@ -252,7 +252,8 @@ def issuer_findings(oauth: OAuthSettings) -> Iterator[SettingFinding]:
     try:
         answer = _fetch(oauth.jwks_url)
         keys = jwt.PyJWKSet.from_dict(answer if isinstance(answer, dict) else {}).keys
-    except jwt.PyJWTError:
+        usable = {key.key_id for key in keys if key.key_id and key.public_key_use in {"sig", None}}
+    except (jwt.PyJWTError, TypeError):  # a list in place of a name
         redirects = f": it redirects to {answer}. If that is right, set oauth.jwks_url to it."
         why = redirects if isinstance(answer, str) else "."
         text = f"Its keys can't be fetched from {oauth.jwks_url} (oauth.jwks_url){why}"
@@ -261,7 +262,11 @@ def issuer_findings(oauth: OAuthSettings) -> Iterator[SettingFinding]:
     except RefdeskError as error:  # the proxy's or the certificates' variable
         yield SettingFinding("issuer", "wrong", str(error))
         return
-    yield SettingFinding("issuer", "ok", f"{len(keys)} signing keys at {oauth.jwks_url}")
+    if not usable:
+        text = f"No key at {oauth.jwks_url} (oauth.jwks_url) is for signing and has an id."
+        yield SettingFinding("issuer", "wrong", text)
+        return
+    yield SettingFinding("issuer", "ok", f"{len(usable)} signing keys at {oauth.jwks_url}")
     metadata = _metadata(oauth.issuer)
     if not isinstance(metadata, dict):
         redirects = f"redirects to {metadata}, where many clients don't follow"
@@ -329,7 +334,7 @@ def _fetch(address: str) -> dict[str, Any] | str | None:
         if reply.has_redirect_location:
             return redirect_target(address, reply.headers["Location"])
         document = reply.raise_for_status().json()
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 

@@ -349,6 +349,7 @@ OUTAGE_SECONDS = 3600  # if that fails, keys are used up to this age
 MAX_ANSWER_BYTES = 1024**2  # of the issuer
 COOLDOWN_SECONDS = 30  # between two attempts to fetch
 FETCH_SECONDS = 5
+MALFORMED = ValueError, TypeError, RecursionError  # no JSON, a list in place of a name, a thousand lists
 
 
 class SigningKeys:
@@ -383,7 +384,7 @@ class SigningKeys:
             # The client's own timeout restarts with every byte; a slow issuer could hold the lock forever.
             with anyio.fail_after(FETCH_SECONDS):
                 keys = _signing_keys(await self._client.get(self._url))
-        except (httpx2.HTTPError, jwt.PyJWTError, TimeoutError, ValueError, ProviderError) as error:
+        except (httpx2.HTTPError, jwt.PyJWTError, TimeoutError, ProviderError, *MALFORMED) as error:
             # Other messages may quote the issuer.
             why = (
                 error
@@ -392,21 +393,24 @@ class SigningKeys:
             )
             log.warning("The issuer's keys can't be fetched: %s", why)
             return
-        self._keys = {key.key_id: key for key in keys if key.key_id and _is_strong(key)}
+        self._keys = {id_: key for id_, key in keys.items() if _is_strong(key)}
         self._fetched_at = time.monotonic()
 
     def _age(self) -> float:
         return time.monotonic() - self._fetched_at
 
 
-def _signing_keys(answer: httpx2.Response) -> list[jwt.PyJWK]:
-    """The keys of an issuer's answer, but for those that aren't for signing."""
+def _signing_keys(answer: httpx2.Response) -> dict[str, jwt.PyJWK]:
+    """The keys of an issuer's answer by id, but for those that aren't for signing."""
     if answer.has_redirect_location:
         target = redirect_target(str(answer.url), answer.headers["Location"])
         raise ProviderError(f"it redirects to {target}; set oauth.jwks_url")
     document = answer.raise_for_status().json()
     keys = jwt.PyJWKSet.from_dict(document if isinstance(document, dict) else {}).keys
-    return [key for key in keys if key.public_key_use in {"sig", None}]
+    usable = {key.key_id: key for key in keys if key.key_id and key.public_key_use in {"sig", None}}
+    if not usable:
+        raise ProviderError("none of them is for signing and has an id")
+    return usable
 
 
 def _is_strong(key: jwt.PyJWK) -> bool:

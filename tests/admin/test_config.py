@@ -305,6 +305,16 @@ def test_the_issuers_keys_are_fetched(check: Check, provider: Endpoint) -> None:
     assert "issuer's metadata" not in findings
 
 
+@pytest.mark.parametrize("change", [{"use": "enc"}, {"kid": ""}, {"kid": ["1"]}, {"alg": ["HS256"]}])
+def test_an_issuer_without_a_usable_key_is_told(
+    check: Check, provider: Endpoint, change: dict[str, object]
+) -> None:
+    provider.script = [_answer(provider, {"keys": [KEYS["keys"][0] | change]})]
+    code, findings = check(_oauth(provider))
+    assert code == 1
+    assert findings["issuer"].startswith("wrong ")
+
+
 @pytest.mark.parametrize(
     "table", ["tenants = { a = 'acron' }", "clients.bot = { tenant = 'acron', user = 'b' }"]
 )

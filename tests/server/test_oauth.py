@@ -550,6 +550,19 @@ async def test_an_outage_of_the_issuer_is_bridged_for_a_time(
         await verifier.verify_token(_token())
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", [{"use": "enc"}, {"kid": ""}, {"kid": ["rsa"]}, {"alg": ["RS256"]}])
+async def test_an_answer_without_a_usable_key_is_an_outage(
+    verifier: JwtVerifier, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
+) -> None:
+    assert await verifier.verify_token(_token()) is not None
+    issuer.keys = [issuer.keys[0] | change]
+    monkeypatch.setattr(server.http.oauth, "COOLDOWN_SECONDS", 0)
+    monkeypatch.setattr(server.http.oauth, "FRESH_SECONDS", 0)
+    assert await verifier.verify_token(_token()) is not None
+    assert issuer.fetches == 2
+
+
 @pytest.fixture
 def signed_in(issuer: Issuer, listen: Callable[..., Remote], clock_room: Path, tmp_path: Path) -> Remote:
     """A server that knows the issuer, on the demo corpus."""
