@@ -217,15 +217,25 @@ def _without_match(needle: Needle) -> str:
 
 async def _called(query: Query, plan: SearchPlan) -> list[str]:
     """A note on the documents whose title or path has what is in no text: front matter isn't part of it."""
-    texts = plan.required if plan.needle is None else (plan.needle,)
+    texts = plan.required if plan.needle is None else (*plan.contains, plan.needle)
     if not texts or plan.sources is not None or plan.exclude_sources:
         return []
-    groups = [await view.table.attempt(view.places(), []) for view in query.views]
-    documents = [*named_documents([*zip(query.views, groups, strict=True)])]
+    called = [listed for view in query.views for listed in await _called_in(view, texts)]
+    return [CALLED.format(names_briefly(sorted(called), MOST_LISTED))] if called else []
+
+
+async def _called_in(view: View, texts: Sequence[Needle]) -> list[str]:
+    """The documents of a view, within its filter, whose title or path has all of the texts."""
+    documents = [*named_documents([(view, await view.table.attempt(view.places(), []))])]
     names = [f"{document.title}\n{document.path}" for document in documents]
     matches = [await to_thread.run_sync(match_any, names, text) for text in texts]
-    called = [document.listed for document, *holds in zip(documents, *matches, strict=True) if all(holds)]
-    return [CALLED.format(names_briefly(sorted(called), MOST_LISTED))] if called else []
+    called = [document for document, *holds in zip(documents, *matches, strict=True) if all(holds)]
+    if view.filter is not None:  # which places alone don't tell
+        stored = await view.table.attempt(view.table.sources([document.id for document in called]), {})
+        called = [
+            document for document in called if document.id in stored and view.admits(stored[document.id])
+        ]
+    return [document.listed for document in called]
 
 
 def _names_of(views: Sequence[View], positions: Collection[int]) -> str:

@@ -358,6 +358,12 @@ async def test_what_only_a_title_or_path_has_is_told_with_the_document(shelf: Sh
         assert (answer.hits, answer.notes[1:]) == ((), (called,)), written
     for written in ("Gamma charters", "melons and Gamma"):
         assert called not in (await exact(shelf, written)).notes
+    for prefix, notes in {"charters/": (called,), "other/": ()}.items():
+        within = {"path": {"$prefix": prefix}}
+        assert (await exact(shelf, "Gamma charter", filter=within)).notes[1:] == notes
+        assert (await shelf.search('"Gamma charter"', filter=within)).notes[1:] == notes
+    required = SearchRequest("Gamma charter", mode="exact", must_contain=("melons",))
+    assert called not in (await shelf.desk().search(ME, required)).notes
 
 
 @pytest.mark.parametrize(
