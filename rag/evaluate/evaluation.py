@@ -97,12 +97,14 @@ class ContenderProgress(Protocol):
 class PreparedSet:
     """Settings with the data folder to search, and the questions resolved to its sources.
 
-    `absent` are documents of the set that failed to ingest: no search finds them.
+    `absent` are documents of the set that failed to ingest: no search finds them. The questions are asked of
+    the `collection`, if there is one.
     """
 
     settings: Settings
     questions: tuple[ResolvedQuestion, ...]
     absent: frozenset[str] = frozenset()
+    collection: str | None = None
 
 
 @asynccontextmanager
@@ -195,7 +197,7 @@ async def _prepare(
     questions = [
         await resolve_question(question, asker, catalogs[asker.tenant], absent) for question, asker in pairs
     ]
-    return PreparedSet(settings, tuple(questions), absent)
+    return PreparedSet(settings, tuple(questions), absent, collection)
 
 
 def evaluation_settings(settings: Settings) -> Settings:
@@ -241,6 +243,7 @@ async def evaluate(
         ProviderError, StoreError: the embedder or the storage failed.
     """
     runs = []
+    of_collection = {"collection": prepared.collection} if prepared.collection else {}
     async with Desk.open(prepared.settings, environment, seen_as=seen_as) as desk:
         # Connect now: the engine makes the folder that it connects to, and if it were interrupted in that, a
         # temporary one would stay behind.
@@ -267,7 +270,7 @@ async def evaluate(
                 leaks=sum(len(result.leaks) for result in results),
                 metrics=means(results),
                 latency_ms=latency(results),
-                settings=relevant_settings(prepared.settings),
+                settings=of_collection | relevant_settings(prepared.settings),
                 versions=versions(),
             )
             runs.append(EvaluationRun(summary=summary, questions=results))

@@ -421,6 +421,16 @@ def test_a_question_with_empty_quotes_only_is_left_out(mine: Desk, tmp_path: Pat
     assert "Left out: 1" in mine.run("eval", file).stderr
 
 
+def test_a_run_tells_which_collection_it_searched(mine: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text('[[questions]]\ntext = "clock?"\nexpect = ["alpha.md"]\n')
+    settings = []
+    for where in (["--collection", "alpha"], []):
+        run = json.loads(mine.run("eval", file, *where, "--json").stdout)["runs"][0]
+        settings.append(run["settings"])
+    assert settings[0] == {"collection": "alpha"} | settings[1]
+
+
 def test_a_question_about_another_collection_than_the_one_asked_is_no_leak(
     mine: Desk, tmp_path: Path
 ) -> None:
