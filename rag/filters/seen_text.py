@@ -44,7 +44,7 @@ _HAS_MARKS = re.compile(r"[*_`\[\\^]|^[ \t]*>", re.MULTILINE)
 _NOTE = re.compile(r"\[?[\d*\u2020\u2021]{1,4}\]?")
 _LONGEST_RUN = 3  # ***both***
 _OPENS_NOTHING = frozenset(".,;:!?)]}/=")  # behind a mark of emphasis
-_SIGN = re.compile(f"[\xab\xbb{_DASHES}][{_DASHES}]{{0,2}}")
+_SIGN = re.compile(f"[\xab\xbb]|[{_DASHES}]{{1,3}}")
 _LONG_DASHES = frozenset("\u2014\u2015")
 _BESIDE_QUOTE = " \xa0\u202f"
 _BETWEEN_WORDS = re.compile(r"(?:['()\[\]{}.,;:!?\u2026\s]|-(?!\d))+")

@@ -47,6 +47,7 @@ def found(searched: Needle, text: str) -> list[str]:
         ('said "never again" and', "said ‘never again’ and", None),
         ("il a dit « jamais » et", 'dit "jamais" et', None),
         ("er sagte »nie« und", "sagte „nie“ und", None),
+        ("—dijo «—Sí, señor», dijo", '"—Sí, señor"', None),
         ("and I agree — fully", "agree - fully", None),
         ("and I agree — fully", "agree--fully", None),
         ("and I agree – fully", "agree—fully", None),
