@@ -48,7 +48,7 @@ from rag.ingest.document_admission import DocumentAdmission
 from rag.ingest.document_languages import foreign_parts, load, with_language
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.decode import recoded, unicode_text
-from rag.ingest.parse.document_draft import page_headers
+from rag.ingest.parse.document_draft import HEADERS, page_headers
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
 from rag.ingest.parse.markdown import MIME_TYPE as MARKDOWN
 from rag.ingest.parse.parsers import may_be_scanned
@@ -547,7 +547,8 @@ def _with_validity(document: Document) -> Document:
     Example: "Gültig ab 01.01.2024" below the title, or `valid_from = 2024-01-01` in its sidecar.
     """
     entries = (f"{key}: {value[:MOST_STATED]}" for key, value in document.metadata.items())
-    stated = (_head(document), page_headers(document.text), "\n".join(entries))
+    headers = page_headers(document.text) if HEADERS in document.text else ""
+    stated = (_head(document), headers, "\n".join(entries))
     validity = next(filter(None, map(validity_in, stated)), "")
     return replace(document, metadata={**document.metadata, VALIDITY: validity}) if validity else document
 

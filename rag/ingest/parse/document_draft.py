@@ -39,8 +39,8 @@ HEADERS = "Headers and footers of the pages:"
 
 
 def page_headers(text: str) -> str:
-    """The headers of the pages in the text of a draft, or ""."""
-    return text.rpartition(f"\n\n{HEADERS}\n\n")[2].partition("\n\n")[0] if HEADERS in text else ""
+    """The headers of the pages in the text of a draft that has `HEADERS`."""
+    return text.rpartition(f"\n\n{HEADERS}\n\n")[2].partition("\n\n")[0]
 
 
 def _distinct_lines(lines: Iterable[str], seen: set[str]) -> list[str]:
