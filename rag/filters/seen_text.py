@@ -107,8 +107,11 @@ def has_marks(text: str) -> bool:
 
 
 def parts_of(seen: str) -> list[str]:
-    """The words of a folded `seen_text`, and characters between them: marks may stand at their borders."""
-    runs = ((is_word, [*characters]) for is_word, characters in groupby(seen, is_in_word))
+    r"""The words of a folded `seen_text`, and characters between them: marks may stand at their borders.
+
+    An underscore is between words here, because Markdown writes `snake\_case`.
+    """
+    runs = ((is_word, [*characters]) for is_word, characters in groupby(seen, _is_part_of_word))
     return [part for is_word, run in runs for part in (["".join(run)] if is_word else run)]
 
 

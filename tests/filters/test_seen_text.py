@@ -42,6 +42,7 @@ def found(searched: Needle, text: str) -> list[str]:
         ("> > It rose,\n> >and fell", "It rose, and fell", None),
         ("**James Snell:** The current", "James Snell: The current", "James Snell:** The current"),
         (r"\[01:05\] In this", "[01:05] In this", r"[01:05\] In this"),
+        (r"set my\_own\_name to", "my_own_name", r"my\_own\_name"),
         ("这是**重要**的。", "这是重要的", "这是**重要**的"),
         ("said 'never again' and", "said ‘never again’ and", None),
         ('said "never again" and', "said ‘never again’ and", None),
