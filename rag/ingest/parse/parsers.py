@@ -28,7 +28,6 @@ from rag.ingest.parse import (
     latex,
     markdown,
     ocr,
-    ocr_layers,
     org_and_rst,
     picture_files,
     source_code,
@@ -67,7 +66,6 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(text_and_settings.YAML_SUFFIXES, text_and_settings.parse_yaml),
     **dict.fromkeys(text_and_settings.TABLE_SUFFIXES, text_and_settings.parse_tables),
     **dict.fromkeys(xml_document.SUFFIXES, xml_document.parse),
-    **dict.fromkeys(ocr_layers.HOCR_SUFFIXES, ocr_layers.parse_hocr),
 }
 """Formats that are text: (text, file name) to document."""
 
@@ -321,8 +319,7 @@ def _document(data: bytes, path: PurePath, suffix: str) -> Document:
     decoded = decode(data, page=suffix in html_page.SUFFIXES)
     text, left_out = without_encoded_data(decoded.text)
     name = str(path) if suffix in json_and_csv.JSON_SUFFIXES else path.name
-    is_hocr = suffix in html_page.SUFFIXES and ocr_layers.is_hocr(text)
-    document = decoded.annotated((ocr_layers.parse_hocr if is_hocr else _TEXT[suffix])(text, name), left_out)
+    document = decoded.annotated(_TEXT[suffix](text, name), left_out)
     is_verbatim = document.mime_type in _IN_LINES and document.text == decoded.text
     # Editors don't count the ends of lines that Unicode adds, which become line feeds later.
     has_lines = is_verbatim and with_line_ends(text).count("\n") == text.count("\n")

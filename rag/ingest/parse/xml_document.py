@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse import html_page, ocr_layers, source_code
+from rag.ingest.parse import html_page, source_code
 from rag.ingest.parse.document_draft import omission_remarks
 from rag.ingest.parse.document_parts import (
     GAP,
@@ -83,8 +83,6 @@ def parse(text: str, name: str) -> Document:
     kind = name_of(root)
     if kind in _SETTINGS:
         return _code_document(text, name)
-    if kind in ocr_layers.ROOTS:
-        return ocr_layers.ocr_document(root, name)
     if kind in ROOTS:
         return feed_document(root, name)
     if kind == "opml":
