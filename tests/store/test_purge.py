@@ -21,7 +21,7 @@ from rag.store.care import folder_checks
 from rag.store.read import schema
 from rag.store.read.connection import connect, database_folder, table_folder
 from rag.store.write import access_writer, collection_tables, evaluation_runs, table_maintenance, table_rows
-from rag.store.write.access_writer import change_access
+from rag.store.write.access_writer import access_table, change_access
 from rag.store.write.change_collection import copy_labels
 from tests.tables import table_of
 
@@ -323,6 +323,8 @@ async def test_a_lost_record_is_replaced_by_one_that_nobody_can_see_the_source_b
     async with await small_desk.writing(tmp_path) as writer:
         assert looked == []
         assert await writer.access([id_, other_id]) == {id_: None, other_id: Access("tenant", revision=1)}
+    async with access_table(tmp_path, "default") as records:
+        assert (await records.of([id_]))[id_].copied  # to the chunks, by the same writer
 
 
 async def test_records_are_compared_without_an_object_for_each_unless_one_is_wrong(
