@@ -127,8 +127,12 @@ async def not_found(views: Sequence[View], name: str) -> str:
 
 
 def _with_words(groups: Sequence[tuple[View, Sequence[SourcePlace]]], name: str) -> list[str]:
-    """The documents with all words of a name in their title, file name or an alias, shortest names first."""
+    """The documents with all words of a name in their title, file name or an alias, shortest names first.
+
+    A single letter or digit is no word.
+    """
     words = frozenset(_WORD.findall(folded(name)))
+    words = words if len("".join(words)) > 1 else frozenset()
     near = [
         (min(map(len, having)), candidate.listed)
         for candidate in (named_documents(groups) if words else ())
