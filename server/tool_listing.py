@@ -293,8 +293,9 @@ def argument_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The schema of a tool's arguments, as a copy that the caller may change."""
     schema = compact_schema(model)
     for property_schema in schema["properties"].values():
-        for keyword in _CHECKED_BY_US & property_schema.keys():
-            del property_schema[keyword]
+        for checked in (property_schema, property_schema.get("items", {})):
+            for keyword in _CHECKED_BY_US & checked.keys():
+                del checked[keyword]
         if property_schema.get("additionalProperties") is True:  # the default
             del property_schema["additionalProperties"]
     return schema
