@@ -224,19 +224,16 @@ def shelves(admin: Admin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
-def of_collections(start: Start, data: Path, config: Path, collections: str) -> Wire:
-    """A server that searches tickets by a profile of their own."""
-    config.write_text(
-        f"[search]\ncollections = {collections}\n[search.of_collections]\ntickets = 'short'\n"
-        "[search.profiles.short]\nlimit = 1\n[server]\nprofiles = ['default']\n"
-    )
-    return start(data, env={"REFDESK_CONFIG": str(config)}).begun()
+SHORT = "[search.of_collections]\ntickets = 'short'\n[search.profiles.short]\nlimit = 1\n"
+"""Settings by which tickets are searched by a profile of their own."""
 
 
 def test_a_collection_s_profile_counts_where_it_alone_is_searched(
     start: Start, shelves: Path, tmp_path: Path
 ) -> None:
-    wire = of_collections(start, shelves, tmp_path / "config.toml", "[]")
+    config = tmp_path / "config.toml"
+    config.write_text(f"{SHORT}[server]\nprofiles = ['default']\n")
+    wire = start(shelves, env={"REFDESK_CONFIG": str(config)}).begun()
     assert arguments_of(wire)["limit"]["default"] == 8
     assert len(ids(wire, collections=["tickets"])) == 1
     assert len(ids(wire, collections=["notes"])) == 3
@@ -245,13 +242,14 @@ def test_a_collection_s_profile_counts_where_it_alone_is_searched(
     assert len(ids(wire, collections=["tickets"], limit=2)) == 2
 
 
-def test_the_profile_of_what_is_searched_by_default_is_in_the_list_of_tools(
+def test_the_profile_of_a_tool_s_only_collection_is_in_the_list_of_tools(
     start: Start, shelves: Path, tmp_path: Path
 ) -> None:
-    wire = of_collections(start, shelves, tmp_path / "config.toml", "['tickets']")
+    config = tmp_path / "config.toml"
+    config.write_text(f"{SHORT}[[server.tools]]\nname = 'search'\ncollections = ['tickets']\n")
+    wire = start(shelves, env={"REFDESK_CONFIG": str(config)}).begun()
     assert arguments_of(wire)["limit"]["default"] == 1
     assert len(ids(wire)) == 1
-    assert len(ids(wire, collections=["notes"])) == 3
 
 
 @pytest.fixture(scope="module")
