@@ -212,9 +212,7 @@ def _signs(text: str) -> Iterator[Change]:
 
 def _dash(text: str, signs: str, span: Span) -> Iterator[Change]:
     start, end = span
-    while (
-        start and text[start - 1].isspace() and text[start - 1] != "\n"
-    ):  # at the start of a line is an item
+    while start and text[start - 1].isspace() and text[start - 1] != "\n":  # an item begins a line
         start -= 1
     while end < len(text) and text[end].isspace():
         end += 1

@@ -25,7 +25,10 @@ from rag.errors import ConfigurationError
 MAX_ANSWER_BYTES = 64 * 1024**2
 """Of an answer: a thousand vectors of 3,000 numbers as text."""
 PLAIN = {"", "identity"}
-MAX_RATIO = 1_100  # of gzip, https://zlib.net/zlib_tech.html, for each time; who sends it wasn't asked to
+MAX_RATIO = 1_100
+"""How much larger gzip can make an answer, for each time that it is packed (https://zlib.net/zlib_tech.html).
+
+The clients ask for none, so few answers are packed."""
 LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 EXCEPT = "or add {} to NO_PROXY"
 OWN_AUTHORITY = "; if your organization's own authority signed it, set SSL_CERT_FILE to that authority's file"

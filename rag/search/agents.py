@@ -21,24 +21,14 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from anyio import to_thread
 from pydantic import ValidationError
 
-from rag.answers import (
-    WHOLE,
-    Extract,
-    Part,
-)
+from rag.answers import WHOLE, Extract, Part
 from rag.config.server_settings import ToolSettings
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.browse import MAX_ENTRIES, Folder
 from rag.search.reply.search_reply import search_reply
 from rag.search.reply.source_reply import TEXT_SHARE, FolderReply, SourceReply, folder_reply, source_reply
-from rag.search.tool_arguments import (
-    Arguments,
-    Listing,
-    SearchArguments,
-    SourceArguments,
-    argument_error,
-)
+from rag.search.tool_arguments import Arguments, Listing, SearchArguments, SourceArguments, argument_error
 from rag.text.flags import flags_in
 from rag.uris import SCHEME, split_lines
 

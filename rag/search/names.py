@@ -121,8 +121,10 @@ def _labelled_id(name: str) -> tuple[str | None, str] | None:
 
 async def not_found(views: Sequence[View], name: str) -> str:
     """That nothing readable has a name, and which documents have all of its words in a name of theirs."""
-    groups = () if is_surely_id(name) else await concurrently([view.places for view in views])
-    near = await to_thread.run_sync(_with_words, [*zip(views, groups, strict=False)], name)
+    if is_surely_id(name):
+        return NOT_FOUND
+    places = await concurrently([view.places for view in views])
+    near = await to_thread.run_sync(_with_words, [*zip(views, places, strict=True)], name)
     return NOT_FOUND + (NEAR.format(names_briefly(near, MOST_LISTED)) if near else "")
 
 
@@ -137,9 +139,14 @@ def _with_words(groups: Sequence[tuple[View, Sequence[SourcePlace]]], name: str)
         (min(map(len, having)), candidate.listed)
         for candidate in (named_documents(groups) if words else ())
         if not candidate.is_of_tag
-        and (having := [text for text in candidate.folded_names if words.issubset(_WORD.findall(text))])
+        and (having := [text for text in candidate.folded_names if _has_words(text, words)])
     ]
     return [listed for _, listed in sorted(near)]
+
+
+def _has_words(text: str, words: frozenset[str]) -> bool:
+    # Looking for the letters first is fast, and few names have them.
+    return all(map(text.__contains__, words)) and words.issubset(_WORD.findall(text))
 
 
 async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, str]:

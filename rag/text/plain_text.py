@@ -392,9 +392,10 @@ _ROMAN = tuple(
     for tens in ("", "x", "xx", "xxx", "xl", "l", "lx", "lxx", "lxxx", "xc")
     for ones in ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
 )
+NUMBER_WORDS = "|".join(_VALUES)
 OF_STORIES = """
-    chapter act scene canto kapitel akt aufzug auftritt szene gesang chapitre acte scène capítulo acto escena
-    capitolo atto scena hoofdstuk
+    chapter act scene canto stave kapitel akt aufzug auftritt szene gesang chapitre acte scène capítulo
+    capitulo acto escena capitolo atto scena hoofdstuk
 """.split()  # noqa: SIM905 as a list, it would be three times as long
 """Words for parts that only a book or a play has: "the first part" is mostly something else."""
 PARTS = frozenset(
@@ -403,7 +404,7 @@ PARTS = frozenset(
 """Words for the parts of books and plays, whose numbers may be Roman or words."""
 _PART = rf"(?P<part>{'|'.join(sorted(PARTS))})"
 _ENDING = "(?:er|es|en|e)?"
-_NUMERAL = rf"(?P<numeral>{'|'.join(_VALUES)}|[ivxlc]+)"
+_NUMERAL = rf"(?P<numeral>{NUMBER_WORDS}|[ivxlc]+)"
 _BEHIND = re.compile(rf"\b{_PART}\.? (?:the )?{_NUMERAL}{_ENDING}(?![\w'’-])", re.IGNORECASE)
 _BEFORE = re.compile(
     rf"(?:\A\W*|\b(?=\S{{1,20}} (?:{'|'.join(OF_STORIES)})\b))"

@@ -256,9 +256,8 @@ class PageSignIn:
         self._backend = backend
         self._endpoints: tuple[str, str] | None = None
         self._discovering, self._tried_at = anyio.Lock(), float("-inf")
-        self._client = web_client.client(
-            max_bytes=MAX_ANSWER_BYTES, timeout=ANSWER_SECONDS
-        )  # shared: its certificates take 80 ms
+        # Shared, because its certificates take 80 ms.
+        self._client = web_client.client(max_bytes=MAX_ANSWER_BYTES, timeout=ANSWER_SECONDS)
 
     @property
     def routes(self) -> list[Route]:

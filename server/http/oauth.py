@@ -385,12 +385,8 @@ class SigningKeys:
             with anyio.fail_after(FETCH_SECONDS):
                 keys = _signing_keys(await self._client.get(self._url))
         except (httpx2.HTTPError, jwt.PyJWTError, TimeoutError, ProviderError, *MALFORMED) as error:
-            # Other messages may quote the issuer.
-            why = (
-                error
-                if isinstance(error, web_client.UnreachableError | ProviderError)
-                else type(error).__name__
-            )
+            is_ours = isinstance(error, web_client.UnreachableError | ProviderError)
+            why = error if is_ours else type(error).__name__  # other messages may quote the issuer
             log.warning("The issuer's keys can't be fetched: %s", why)
             return
         self._keys = {id_: key for id_, key in keys.items() if _is_strong(key)}

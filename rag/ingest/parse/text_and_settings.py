@@ -28,7 +28,7 @@ from rag.ingest.parse.document_parts import (
 from rag.ingest.parse.front_matter import split_date
 from rag.ingest.parse.source_code import code_blocks
 from rag.ingest.parse.titles_and_questions import numbered_title
-from rag.text.plain_text import one_line
+from rag.text.plain_text import NUMBER_WORDS, OF_STORIES, PARTS, one_line
 
 SUFFIXES = (
     *(".txt", ".text", ".log", "readme", "license", "licence", "copying", "changelog", "changes", "news"),
@@ -123,14 +123,14 @@ _BOOK = re.compile(
 _ABOUT_BOOK = re.compile(
     r"^(title|author):[ \t]*(\S[^\n]*(?:\n[ \t]+\S[^\n]*)*)", re.MULTILINE | re.IGNORECASE
 )
+_ACTS = {"act", "akt", "aufzug", "acte", "acto", "atto"}
+_OUTER = "|".join(sorted(PARTS.difference(OF_STORIES, {"section", "abschnitt"}) | _ACTS))
+_INNER = "|".join(sorted({*OF_STORIES} - _ACTS))
 _CHAPTER = re.compile(
-    r"""(?:(?:(?P<outer>volume|book|part|act|band|buch|teil|akt|livre|tome|partie|acte|libro|parte|atto|acto)
-    |chapter|canto|stave|scene|kapitel|szene|chapitre|scène|capitolo|scena|cap[ií]tulo|escena|hoofdstuk)
-    \ (?:the\ )?(?:[ivxlc]+|\d{1,3}|one|two|three|four|five|six|seven|eight|nine|ten|last
-    |first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth)\b
-    |(?:erst|zweit|dritt|[a-zäöüß]{2,14}t)e[rs]?\ (?:kapitel|auftritt|szene|(?P<part>buch|teil|akt|aufzug))\b)
-    (?:[.:—–-][^\n]{0,100}|[^\n]{0,80}[^\n.!?;,:])?(?![^\n])""",
-    re.IGNORECASE | re.VERBOSE,
+    rf"(?:(?:(?P<outer>{_OUTER})|{_INNER}) (?:the )?(?:[ivxlc]+|\d{{1,3}}|last|{NUMBER_WORDS})\b"
+    rf"|(?:erst|zweit|dritt|[a-zäöüß]{{2,14}}t)e[rs]? (?:(?P<part>{_OUTER})|{_INNER})\b)"
+    r"(?:[.:—–-][^\n]{0,100}|[^\n]{0,80}[^\n.!?;,:])?(?![^\n])",
+    re.IGNORECASE,
 )
 """The line of a chapter, a part of a book or a scene, which stands alone."""
 

@@ -376,9 +376,8 @@ def _cell_styles(styles: Element) -> list[_CellStyle]:
 
 def _linked(text: str, cell: Element) -> str:
     """The text of a cell, with the address if its formula makes a link: HYPERLINK("https://…", "Form")."""
-    match = (
-        _MADE_LINK.match(next((part.text or "" for part in cell if part.tag == "f"), "")) if text else None
-    )
+    formula = next((part.text or "" for part in cell if part.tag == "f"), "")
+    match = _MADE_LINK.match(formula)
     return as_link(text, web_address(match[1]) or "") if match else text
 
 
