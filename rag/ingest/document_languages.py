@@ -241,8 +241,7 @@ async def note_languages(writer: CollectionWriter, wave: Iterable[NewSource]) ->
         return
     before = collection.languages or (USUAL_LANGUAGE,)
     new = {analysed_in(collection, new_source.source.metadata) for new_source in wave}
-    if missing := sorted(new.difference(collection.languages)):
-        added = tuple(language for language in missing if language not in before)
+    if added := sorted(new.difference(before)):
         await redefine_languages(writer, languages=(*before, *added))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from rag.config.settings import IngestSettings, SearchSettings
 from rag.corpus import Collection, Document, Language, Principal
+from rag.home import newest_manifest
 from rag.ingest.document_languages import language_of, with_language
 from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.parse.parsers import parse
@@ -186,6 +187,16 @@ async def test_a_run_without_changes_writes_nothing(shelf: Shelf) -> None:
     report = await shelf.ingest()
     assert report.languages == {"de": 1}
     assert await shelf.collection() == before
+
+
+@pytest.mark.slow
+async def test_texts_too_short_for_a_language_leave_the_catalog_alone(shelf: Shelf) -> None:
+    """They are analysed as English, which no run has to note first and drop at its end."""
+    await shelf.ingest(a_md="Uhren")
+    before = newest_manifest(shelf.data / "tables" / "collections.lance")
+    report = await shelf.ingest(a_md="Pendel")
+    assert report.counts["replaced"] == 1
+    assert newest_manifest(shelf.data / "tables" / "collections.lance") == before
 
 
 @pytest.mark.parametrize("language", ["English", "German"])
