@@ -33,7 +33,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.access.tenants import LocalAsker, storages_of
 from rag.config.server_settings import LimitSettings
-from rag.config.settings import Settings
+from rag.config.settings import Settings, variables_in_use
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, RefdeskError
 from rag.runtime import allocate_sparingly
@@ -59,8 +59,6 @@ MAX_SESSIONS = 64
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + 32  # a line with its number
 MAX_CALL_BYTES = 1 << 22  # more than systems let an environment have
 NO_CALL = (OSError, ValueError, TypeError, anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound)
-OF_SERVICE = ("LANCEDB_API_KEY", "LANCEDB_HOST_OVERRIDE", "LANCEDB_REGION")
-OF_STORES, OF_SPANS, OF_CERTIFICATES = ("AWS_", "AZURE_", "GOOGLE_"), ("OTEL_",), ("SSL_", "REQUESTS_CA_")
 CREDENTIALS = struct.Struct("3i")  # of a peer, on Linux: process, user, group
 
 Asker: TypeAlias = "dict[str, object]"
@@ -333,33 +331,10 @@ class SharedDesk:
 
 
 def variables_that_count(settings: Settings, names: Iterable[str]) -> set[str]:
-    """The variables that a desk with these settings uses.
-
-    They are those that the settings name, and those for access to a store, an endpoint or a collector. The
-    operator's own code may read any.
-    """
-    dumped = settings.model_dump_json()
-    if re.search(r'"call":"[^"]', dumped):
+    """The variables that a desk with these settings uses; the operator's own code may read any."""
+    if re.search(r'"call":"[^"]', settings.model_dump_json()):
         return {*names}
-    embedders = settings.embedders_by_name.values()
-    has_endpoint = (
-        settings.chat.model
-        or settings.reranker.provider not in {"none", "onnx"}
-        or any(embedder.provider == "openai" for embedder in embedders)
-    )
-    prefixes: tuple[str, ...] = OF_STORES if settings.storage.uri or _has_bucket(settings) else ()
-    names = {*names}
-    # Any collection may be a table of it.
-    prefixes += OF_SERVICE if any(name.startswith(OF_SERVICE) for name in names) else ()
-    prefixes += OF_SPANS if settings.server.traces else ()
-    reaches_out = has_endpoint or bool(prefixes)
-    prefixes += OF_CERTIFICATES if reaches_out else ()
-    words = set(re.findall(r"\w+", dumped))
-    return {
-        name
-        for name in names
-        if name in words or name.startswith(prefixes) or (reaches_out and name.upper().endswith("_PROXY"))
-    }
+    return variables_in_use(settings, names, in_bucket=bool(settings.storage.uri) or _has_bucket(settings))
 
 
 def _has_bucket(settings: Settings) -> bool:

@@ -26,15 +26,15 @@ from mcp.types import CallToolResult, TextContent
 from rag.access.tenants import local_principal
 from rag.admin.command_line import NamedPath, asker_arguments, command, repeatable, same_desk, settings_file
 from rag.admin.connect.connect_check import check_server
-from rag.admin.connect.known_hosts import Launch, environment, launch, secret_names
+from rag.admin.connect.known_hosts import Launch, environment, launch, other_variables
 from rag.admin.ingestion import RunOptions, run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import arguments, echo, print_json, print_result, table_lines
 from rag.answers import Part, SearchRequest
-from rag.config.settings import DEFAULT_COLLECTION, Settings, default_data
+from rag.config.settings import DEFAULT_COLLECTION, Settings, StorageSettings, default_data
 from rag.corpus import Principal
-from rag.errors import ConfigurationError, NotReadyError, RefdeskError
+from rag.errors import NotReadyError, RefdeskError
 from rag.ingest.report import Report
 from rag.report import counted
 from rag.runtime import concurrently
@@ -73,16 +73,14 @@ async def demo_command(
     """
     if paths and not questions:
         raise click.UsageError('Give a question about these files: --ask "…"')
-    if settings.storage.uri:
-        raise ConfigurationError(
-            f"refdesk-admin demo works on a data folder only, and storage.uri names {settings.storage.uri}. "
-            "Nothing was done. To work on the data folder, leave storage.uri out (REFDESK_STORAGE_URI=)."
-        )
+    if not paths and settings.storage.uri:  # the bucket has the user's documents
+        os.environ["REFDESK_STORAGE_URI"] = ""  # also for the server, and in the printed configuration
+        settings = settings.model_copy(update={"storage": StorageSettings()})
     # A folder that the settings or the environment name has the user's documents.
     own_folder = not paths and click.get_current_context().params["data"] is None
     if own_folder:
         settings = settings.model_copy(update={"data": default_data().with_name("refdesk-demo")})
-    echo(f"Ingesting into {settings.data}", err=True)
+    echo(f"Ingesting into {settings.home}", err=True)
     report = await run_ingest(settings, paths or (CORPUS,), DEFAULT_COLLECTION, RunOptions(quiet=True))
     if report.fruitless:
         return 1
@@ -133,10 +131,10 @@ def _reply(question: str, result: CallToolResult) -> SearchReply:
 
 
 def server_parameters(settings: Settings, asker: Sequence[str] = ()) -> StdioServerParameters:
-    """How a host starts this installation's server for this desk and asker, with the models' keys."""
+    """How a host starts this installation's server for this desk and asker, with keys and credentials."""
     started = launch(settings, settings_file(), asker)
-    keys = {name: os.environ[name] for name in secret_names(settings) if name in os.environ}
-    return StdioServerParameters(command=started.command, args=[*started.args], env={**started.env, **keys})
+    env = {**started.env, **other_variables(settings)}
+    return StdioServerParameters(command=started.command, args=[*started.args], env=env)
 
 
 def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
@@ -159,10 +157,8 @@ def _print_snippets(server: StdioServerParameters, settings: Settings) -> None:
     for file, content in snippets(server).items():
         entry = escape_hidden(json.dumps(content, indent=2, ensure_ascii=False))
         echo(f"\n{hosts[file]}: {file}\n{entry}")
-    if settings.embedder.provider == "openai":
-        names = [settings.embedder.api_key_env, *settings.embedder.options.headers_env.values()]
-        if needed := [name for name in names if name]:  # "" sends no key
-            echo(f"\nThe host must also set {', '.join(needed)} for the server.")
+    if names := other_variables(settings):
+        echo(f"\nThe host must also set {', '.join(names)} for the server.")
 
 
 STARTS = 3

@@ -9,7 +9,7 @@ No section holds a bucket's credentials: they come from the environment, or from
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -375,6 +375,14 @@ class Settings(Section):
         """All embedders, the default first."""
         return {DEFAULT_EMBEDDER: self.embedder, **self.embedders}
 
+    @property
+    def remote_models(self) -> list[EmbedderSettings | ChatSettings | RerankerSettings]:
+        """The models behind an endpoint."""
+        embedders = [model for model in self.embedders_by_name.values() if model.provider == "openai"]
+        chat = [self.chat] if self.chat.model else []
+        reranker = [self.reranker] if self.reranker.provider not in {"none", "onnx"} else []
+        return [*embedders, *chat, *reranker]
+
     def embedder_named(self, name: str) -> EmbedderSettings:
         """The embedder with this name: of a table [embedders.NAME], or else a built-in or installed model.
 
@@ -414,3 +422,24 @@ class Settings(Section):
         from rag.config.load import load_settings  # noqa: PLC0415 it imports this module
 
         return load_settings(config, environment)
+
+
+OF_SERVICE = ("LANCEDB_API_KEY", "LANCEDB_HOST_OVERRIDE", "LANCEDB_REGION")
+OF_STORES, OF_SPANS, OF_CERTIFICATES = ("AWS_", "AZURE_", "GOOGLE_"), ("OTEL_",), ("SSL_", "REQUESTS_CA_")
+
+
+def variables_in_use(settings: Settings, names: Iterable[str], *, in_bucket: bool) -> set[str]:
+    """The environment variables, of these names, that a server with these settings reads besides `REFDESK_…`.
+
+    They hold keys and headers for remote models, credentials of a store, and how to reach either.
+    """
+    names, models = {*names}, settings.remote_models
+    keys = {name for model in models for name in (model.api_key_env, *model.options.headers_env.values())}
+    prefixes: tuple[str, ...] = OF_STORES if in_bucket else ()
+    # Any collection may be a table of LanceDB's service.
+    prefixes += OF_SERVICE if any(name.startswith(OF_SERVICE) for name in names) else ()
+    prefixes += OF_SPANS if settings.server.traces else ()
+    reaches_out = bool(models or prefixes)
+    prefixes += OF_CERTIFICATES if reaches_out else ()
+    proxies = {name for name in names if reaches_out and name.upper().endswith("_PROXY")}
+    return keys & names | proxies | {name for name in names if name.startswith(prefixes)}

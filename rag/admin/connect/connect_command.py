@@ -19,7 +19,7 @@ import click
 from rag.access.tenants import local_principal
 from rag.admin.command_line import asker_arguments, command, flag, same_desk, settings_file
 from rag.admin.connect.host_config import HostFile, Keys, Wish, input_index, key_variable, remote_wish
-from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch, secret_names
+from rag.admin.connect.known_hosts import HOSTS, Folders, Host, launch, other_variables
 from rag.admin.terminal import ask_secretly, confirm, echo, print_json, print_result, print_table
 from rag.config.server_settings import LOOPBACK
 from rag.config.settings import Settings
@@ -119,8 +119,7 @@ def _tell_of_launch(settings: Settings, wish: Wish) -> None:
     if problem := data_folder_problem(settings.home):
         echo(problem, err=True)
     has_env_file = "--env-file" in (wish.entry.get("args") or ())
-    names = [name for name in secret_names(settings) if name in os.environ and not has_env_file]
-    if names:
+    if not has_env_file and (names := other_variables(settings)):
         echo(f"{wish.host.title} must also set {', '.join(names)} for the server.", err=True)
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rag.config.model_settings import ChatSettings, EmbedderSettings, RerankerSettings
-from rag.config.settings import Settings
+from rag.config.settings import Settings, variables_in_use
 from rag.runtime import installed_command
 
 AS_ARGUMENTS = {"REFDESK_CONFIG", "REFDESK_DATA"}
@@ -64,12 +63,10 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in settings.items() if name not in AS_ARGUMENTS}
 
 
-def secret_names(settings: Settings) -> list[str]:
-    """The environment variables with the keys and headers of the models."""
-    models: list[EmbedderSettings | ChatSettings | RerankerSettings]
-    models = [*settings.embedders_by_name.values(), settings.chat, settings.reranker]
-    names = [name for model in models for name in (model.api_key_env, *model.options.headers_env.values())]
-    return list(dict.fromkeys(names))
+def other_variables(settings: Settings) -> dict[str, str]:
+    """What the server needs of this environment besides `environment`: keys, credentials, proxies."""
+    names = variables_in_use(settings, os.environ, in_bucket=bool(settings.storage.uri))
+    return {name: os.environ[name] for name in sorted(names) if not name.startswith("REFDESK_")}
 
 
 Entry: TypeAlias = "dict[str, Any]"
