@@ -109,14 +109,12 @@ def access_command() -> None:
 
 @command("show", access_command)
 @_sources_options
-async def show_command(
-    settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
-) -> None:
+async def show_command(settings: Settings, *, names: tuple[str, ...], collection: str | None) -> None:
     """Show who may see sources."""
     reader = DeskReader.of(settings, once=True)
     sources = await named_sources(settings, names, collection, reader)
     for source in await _with_effective_access(settings, sources):
-        _print(source, source.access, as_json=as_json)
+        _print(source, source.access)
     folders = await to_thread.run_sync(lambda: {Path(os.path.realpath(name)).as_uri() for name in names})
     for record in await reader.folder_records(tenant_of(settings)):
         if record.uri in folders:
@@ -140,7 +138,6 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     visibility: Visibility | None,
     allow: tuple[str, ...],
     deny: tuple[str, ...],
-    as_json: bool,
 ) -> None:
     """Replace the access record of sources."""
     requested = requested_access(visibility, allow, deny)
@@ -162,7 +159,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
     await _warn_of_unknown_entries(settings, reader, allow, deny)
     folders = await to_thread.run_sync(named_folders, settings, names, sources)
-    await _change(settings, "access set", sources, changed, folders, as_json=as_json)
+    await _change(settings, "access set", sources, changed, folders)
 
 
 async def _warn_of_unknown_entries(
@@ -196,9 +193,7 @@ async def _warn_of_unknown_entries(
 @click.argument("name", metavar="ID|PATH")
 @click.option("--user", default="", metavar="NAME", help="The user.")
 @repeatable("--group", "groups", metavar="NAME", help="A group of the user. Repeatable.")
-async def explain_command(
-    settings: Settings, *, name: str, user: str, groups: tuple[str, ...], as_json: bool
-) -> None:
+async def explain_command(settings: Settings, *, name: str, user: str, groups: tuple[str, ...]) -> None:
     """Explain whether a user may see a source."""
     asker = Principal(
         tenant_of(settings),
@@ -225,7 +220,7 @@ async def explain_command(
         would = "would be" if is_visible else "would not be"
         reason, is_visible = f"it was removed. If it came back, it {would} visible: {reason}", False
     verdict = "Visible" if is_visible else "Not visible"
-    print_result({"visible": is_visible, "why": reason}, f"{verdict}: {reason}", as_json=as_json)
+    print_result({"visible": is_visible, "why": reason}, f"{verdict}: {reason}")
 
 
 async def _with_effective_access(settings: Settings, sources: Sequence[SourceAccess]) -> list[SourceAccess]:
@@ -296,12 +291,7 @@ def _entries_command(
     @_sources_options
     @_entries_option(flag, "entries", required=True, help="user:NAME or group:NAME. Repeatable.")
     async def run(
-        settings: Settings,
-        *,
-        names: tuple[str, ...],
-        collection: str | None,
-        entries: tuple[str, ...],
-        as_json: bool,
+        settings: Settings, *, names: tuple[str, ...], collection: str | None, entries: tuple[str, ...]
     ) -> None:
         reader = DeskReader.of(settings, once=True)
         sources = await named_sources(settings, names, collection, reader)
@@ -309,7 +299,7 @@ def _entries_command(
         await _warn_of_unknown_entries(settings, reader, granted, revoked)
         changed = change(settings, entries)
         folders = await to_thread.run_sync(named_folders, settings, names, sources)
-        await _change(settings, act, sources, changed, folders, grant=granted, as_json=as_json)
+        await _change(settings, act, sources, changed, folders, grant=granted)
 
     run.help = help_text
 
@@ -432,7 +422,7 @@ def _first_record(folder: Path, inside: Mapping[str, Collection], key: bytes) ->
     return AccessRecord(ids.of_folder(uri), "", uri, Access(usual, revision=1))
 
 
-async def _change(  # noqa: PLR0913 the change, and how it is reported
+async def _change(
     settings: Settings,
     act: ActName,
     sources: Sequence[SourceAccess],
@@ -440,11 +430,10 @@ async def _change(  # noqa: PLR0913 the change, and how it is reported
     folders: Sequence[AccessRecord],
     *,
     grant: Sequence[str] = (),
-    as_json: bool,
 ) -> None:
     records = await change_sources(settings, act, sources, changed, folders)
     for source in sources:
-        _print(source, records[source.id][1].access, as_json=as_json)
+        _print(source, records[source.id][1].access)
     for remark in (*change_remarks(records, changed, grant), *await copy_changed_labels(settings, sources)):
         echo(remark, err=True)
 
@@ -545,12 +534,10 @@ def access_json(access: Access | None) -> dict[str, Any] | None:
     return None if access is None else {**(access_state(access) or {}), "revision": access.revision}
 
 
-def _print(source: SourceAccess, access: Access | None, *, as_json: bool) -> None:
-    if as_json:
-        torn = {"found_by": rule.in_words(source.effective)} if source.is_torn else {}
-        gone = {} if source.table else {"gone": True}
-        print_json({"id": source.id, "access": access_json(access)} | torn | gone)
-        return
+def _print(source: SourceAccess, access: Access | None) -> None:
+    torn = {"found_by": rule.in_words(source.effective)} if source.is_torn else {}
+    gone = {} if source.table else {"gone": True}
+    print_json({"id": source.id, "access": access_json(access)} | torn | gone)
     echo(in_one_line(f"{source.id}  {source.title}{'' if source.table else ' (removed)'}"))
     echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
     if access:

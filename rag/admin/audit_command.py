@@ -337,13 +337,7 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
 @click.option("--tenant", "tenant_name", metavar="NAME", help="Only acts on this tenant.")
 @click.option("--id", "id_", metavar="ID", help="Only acts on this source, key, collection or tenant.")
 async def show_command(
-    settings: Settings,
-    *,
-    since: datetime | None,
-    act: str | None,
-    tenant_name: str | None,
-    id_: str | None,
-    as_json: bool,
+    settings: Settings, *, since: datetime | None, act: str | None, tenant_name: str | None, id_: str | None
 ) -> None:
     """Show who changed what and when, with the state before and after.
 
@@ -357,9 +351,7 @@ async def show_command(
             unreadable.append(number)
         elif _matches(line, since, act, tenant_name, id_):
             acts.append(line)
-    if as_json:
-        print_json({"acts": [act.model_dump(mode="json") for act in acts], "unreadable_lines": unreadable})
-        return
+    print_json({"acts": [act.model_dump(mode="json") for act in acts], "unreadable_lines": unreadable})
     rows = [row for line in acts for row in _rows(line, id_)]
     none = "No act in the log matches." if any((since, act, tenant_name, id_)) else "The log is empty."
     print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows], empty=none)

@@ -41,7 +41,7 @@ _FILE = click.argument("file", type=NamedPath(dir_okay=False))
 @command("backup", changes=True)  # it must see at once what others change
 @_FILE
 @flag("--yes", help="Replace the file if it exists.")
-async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: bool) -> None:
+async def backup_command(settings: Settings, *, file: Path, yes: bool) -> None:
     """Back up a tenant to a file.
 
     The file holds the documents with their texts and vectors, the access rights, and hashes of the API keys,
@@ -59,7 +59,6 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
     print_result(
         {"file": str(file), "bytes": size} | asdict(saved),
         f"Backed up the tenant {tenant} to {file} ({size / 1e6:.1f} MB): {collections}, {rights}.",
-        as_json=as_json,
     )
 
 
@@ -74,15 +73,8 @@ async def backup_command(settings: Settings, *, file: Path, yes: bool, as_json: 
     help="Also bring back rights that were narrowed and documents that were purged since the backup.",
 )
 @flag("--check", help="Only check the file.")
-async def restore_command(  # noqa: PLR0913 the options
-    settings: Settings,
-    *,
-    file: Path,
-    new_name: str | None,
-    yes: bool,
-    exact: bool,
-    check: bool,
-    as_json: bool,
+async def restore_command(
+    settings: Settings, *, file: Path, new_name: str | None, yes: bool, exact: bool, check: bool
 ) -> None:
     """Restore a tenant from a backup.
 
@@ -98,7 +90,6 @@ async def restore_command(  # noqa: PLR0913 the options
         print_result(
             {"tenant": about.tenant, "at": about.at, "collections": names, "refdesk": about.refdesk},
             f"{file} is complete: the tenant {about.tenant} as of {about.at}, {', '.join(names)}.",
-            as_json=as_json,
         )
         return
     changes: dict[str, tuple[None, dict[str, object]]] = {
@@ -117,7 +108,7 @@ async def restore_command(  # noqa: PLR0913 the options
     lists = asdict(result)
     lists["others"] = lists.pop("untouched")
     del lists["replaced"]
-    print_result(lists | keys, *_lines(result, keys, file, home), as_json=as_json)
+    print_result(lists | keys, *_lines(result, keys, file, home))
 
 
 def _check_target(data: Path, file: Path, *, replace: bool) -> None:
@@ -236,7 +227,7 @@ verify_option = flag("--verify", help="Read everything back afterwards, and comp
 @command("copy", storage_command, of_tenant=False)
 @click.option("--to", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
-async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
+async def copy_command(settings: Settings, *, uri: str, verify: bool) -> None:
     """Copy the desk in the data folder to an empty bucket.
 
     From then on, set storage.uri to it: commands change the desk there, and servers read it there. The data
@@ -261,14 +252,13 @@ async def copy_command(settings: Settings, *, uri: str, verify: bool, as_json: b
             for tenant, address in storages.items()
         ),
         f'Go on there: set uri = "{uri}" under [storage]. What you change in the folder now is not there.',
-        as_json=as_json,
     )
 
 
 @command("fetch", storage_command, of_tenant=False)
 @click.option("--from", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 @verify_option
-async def fetch_command(settings: Settings, *, uri: str, verify: bool, as_json: bool) -> None:
+async def fetch_command(settings: Settings, *, uri: str, verify: bool) -> None:
     """Fetch the desk in a bucket into a new data folder.
 
     The bucket stays as it is. Change nothing in it meanwhile; if somebody did, the command says so at its
@@ -280,7 +270,6 @@ async def fetch_command(settings: Settings, *, uri: str, verify: bool, as_json: 
         f"Fetched {uri} into {settings.data}: {_in_words(moved, verify=verify)}.",
         "Settings, models, the audit log and the cache of embeddings are in no bucket, so they are not here. "
         "Leave storage.uri out to go on in the folder. What you change in the bucket now is not here.",
-        as_json=as_json,
     )
 
 

@@ -61,9 +61,7 @@ def cite_command() -> None:
     metavar="FILE",
     help="Show passages that have changed or gone as they were cited, from this backup of the tenant.",
 )
-async def check_command(
-    settings: Settings, *, answer: IO[bytes], require: bool, backup: Path | None, as_json: bool
-) -> int:
+async def check_command(settings: Settings, *, answer: IO[bytes], require: bool, backup: Path | None) -> int:
     """Check that citations are readable and quotes are verbatim.
 
     FILE holds the answer, as text, or as JSON by the schema that `cite schema` prints; - or nothing is
@@ -96,7 +94,7 @@ async def check_command(
     hidden = await _existing_ids(
         settings, {citation.id for citation in checked.citations if not citation.readable}
     )
-    print_result(_json(checked, hidden), *_lines(checked, hidden, require=require), as_json=as_json)
+    print_result(_json(checked, hidden), *_lines(checked, hidden, require=require))
     return 0 if (checked.grounded if require else checked.holds) else FAILED
 
 
@@ -256,10 +254,10 @@ def _quote_line(quote: CheckedQuote) -> str:
 
 
 @command("schema", cite_command, of_tenant=False)
-async def schema_command(_settings: Settings, *, as_json: bool) -> None:
+async def schema_command(_settings: Settings) -> None:
     """Print the JSON schema of answers with citations and quotes.
 
     Give it to a model that answers in JSON. `cite check` takes such answers.
     """
     schema = CitedAnswer.model_json_schema()
-    print_result(schema, json.dumps(schema, indent=2), as_json=as_json)
+    print_result(schema, json.dumps(schema, indent=2))

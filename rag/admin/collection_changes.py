@@ -21,7 +21,7 @@ from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, language_option, repeatable, same_desk
 from rag.admin.sharing import UNLESS, first_visibility
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import print_result
+from rag.admin.terminal import print_result, wants_json
 from rag.config.settings import Settings
 from rag.corpus import (
     DEFAULT_EMBEDDER,
@@ -280,7 +280,6 @@ async def create_command(
     name: str,
     chunking: tuple[Chunking, ...] | None,
     policies: dict[Flag, Policy],
-    as_json: bool,
     **properties: Any,  # noqa: ANN401 click's
 ) -> None:
     """Create a collection with metadata fields to filter by.
@@ -298,7 +297,6 @@ async def create_command(
         collection_json(collection),
         f"Created the collection {name} with {counted(len(collection.fields), 'field')}. New sources in it "
         f"are {visibility}, {UNLESS}.",
-        as_json=as_json,
     )
 
 
@@ -367,9 +365,9 @@ PROPERTIES = ("description", "link", "embedder_name", "chunking", "keep_days", "
 @keep_days_option()
 @visibility_option(
     help="Who may see new sources: everybody in the tenant, or only those allowed. Sources that are there "
-    "stay as they are; access set changes them.",
+    "stay as they are; access set changes them."
 )
-async def set_command(  # noqa: PLR0913 one parameter an option
+async def set_command(
     settings: Settings,
     *,
     name: str,
@@ -377,7 +375,6 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     no_field: tuple[str, ...],
     language: LanguageChoice | None,
     policies: dict[Flag, Policy],
-    as_json: bool,
     **properties: Any,  # noqa: ANN401 click's
 ) -> None:
     """Change how a collection is described, cut, searched and seen.
@@ -434,8 +431,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         *(_declared_lines(declared, no_field) if declared else ()),
         *_set_lines(collection, planned),
         *(_shortened_line(tag, days) for tag in shortened.values()),
-        *(await _unchanged_notes(table, visibility) if visibility and not as_json else ()),
-        as_json=as_json,
+        *(await _unchanged_notes(table, visibility) if visibility and not wants_json() else ()),
     )
 
 

@@ -104,7 +104,6 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
     description: str,
     link: str,
     language: Language | None,
-    as_json: bool,
     **columns: str | None,
 ) -> None:
     """Search a LanceDB table that others write, as a collection.
@@ -149,7 +148,6 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
         {"name": name, "table": attachment.table, "rows": rows, "remarks": remarks},
         f"Attached {attachment.table} as the collection {name}, with {counted(rows, 'row')}.",
         *remarks,
-        as_json=as_json,
     )
 
 
@@ -200,9 +198,7 @@ async def attachment_remarks(table: CollectionReader) -> list[str]:
 @click.argument("name")
 @click.argument("tag")
 @collection_changes.description_option()
-async def tag_command(
-    settings: Settings, *, name: str, tag: str, description: str | None, as_json: bool
-) -> None:
+async def tag_command(settings: Settings, *, name: str, tag: str, description: str | None) -> None:
     """Keep a collection as it is now, under another name.
 
     TAG is a copy of NAME with its passages and vectors. Nothing is ingested into it, and it is searched only
@@ -220,11 +216,11 @@ async def tag_command(
     with log_act(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
         tagged = await tag_collection(settings.home, table.collection, tag, description)
     done = f"Kept the collection {name} as {tag}. Searches find it where they name it."
-    print_result(collection_changes.collection_json(tagged), done, as_json=as_json)
+    print_result(collection_changes.collection_json(tagged), done)
 
 
 @command("list", collection_command)
-async def list_command(settings: Settings, *, as_json: bool) -> None:
+async def list_command(settings: Settings) -> None:
     """List the collections."""
     collections = [table.collection for table in await open_collections(settings, None)]
     rows = [
@@ -240,12 +236,12 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
     titles = ("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS")
     lines = table_lines([titles, *rows], empty=nothing_yet("collections"))
     listed = [*map(collection_changes.collection_json, collections)]
-    print_result({"collections": listed}, *lines, as_json=as_json)
+    print_result({"collections": listed}, *lines)
 
 
 @command("show", collection_command)
 @click.argument("name")
-async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
+async def show_command(settings: Settings, *, name: str) -> None:
     """Show a collection's fields and settings.
 
     Of an attached table it also says what is missing.
@@ -258,13 +254,13 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
         for part, detail in (value.items() if isinstance(value, dict) else [("", value)])
     )
     of_table = {"remarks": remarks} if table.collection.attached else {}
-    print_result(details | of_table, *lines, *remarks, as_json=as_json)
+    print_result(details | of_table, *lines, *remarks)
 
 
 @command("remove", collection_command, changes=True)
 @click.argument("name")
 @confirmed_option("Delete the collection and everything in it.")
-async def remove_command(settings: Settings, *, name: str, as_json: bool) -> None:
+async def remove_command(settings: Settings, *, name: str) -> None:
     """Remove a collection and everything in it. Of an attached table, nothing is deleted."""
     try:
         (table,) = await open_collections(settings, name)
@@ -287,7 +283,6 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
         {"removed": name} | ({"tags": tags} if tags else {}),
         f"Removed the collection {name}.{f' The table {attached.table} is as it was.' if attached else ''}",
         *([still_there] if tags else []),
-        as_json=as_json,
     )
 
 

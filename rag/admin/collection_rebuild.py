@@ -20,7 +20,7 @@ from rag.admin.eval_command import comparison_json, print_comparison, print_runs
 from rag.admin.ingestion import with_cache
 from rag.admin.progress_bar import EvaluationProgress
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import FAILED, confirm, echo, print_result
+from rag.admin.terminal import FAILED, confirm, echo, print_result, wants_json
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings
 from rag.corpus import Build, Chunking, Collection, EmbedderIdentity
@@ -74,7 +74,6 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
     if_better: bool,
     undo: bool,
     restart: bool,
-    as_json: bool,
 ) -> int:
     """Cut and embed a collection again, from its stored texts.
 
@@ -95,8 +94,8 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
     (table,) = await open_collections(settings, name)
     check_writable(table.collection)
     embedder_in_use = _embedder_name(table.collection, embedder_name, undo=undo)
-    quiet = as_json or not sys.stderr.isatty()
-    trial = Trial(settings, name, questions, if_better=if_better, quiet=as_json) if questions else None
+    quiet = wants_json() or not sys.stderr.isatty()
+    trial = Trial(settings, name, questions, if_better=if_better) if questions else None
     if trial:
         await trial.ask_before()
     async with (
@@ -123,7 +122,7 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
                 approved=approved,
             )
     of_trial = trial.as_json if trial else {}
-    print_result(asdict(done) | of_trial, *_lines(name, done, undo=undo), as_json=as_json)
+    print_result(asdict(done) | of_trial, *_lines(name, done, undo=undo))
     return 0 if done.switched else FAILED  # the new tables are not in use
 
 
@@ -217,12 +216,11 @@ class Trial:
     a higher `METRIC`.
     """
 
-    def __init__(self, settings: Settings, name: str, file: Path, *, if_better: bool, quiet: bool) -> None:
+    def __init__(self, settings: Settings, name: str, file: Path, *, if_better: bool) -> None:
         self._settings = evaluation_settings(settings)
         self._name = name
         self._judged: JudgedSet = read_set(file)
         self._if_better = if_better
-        self._quiet = quiet
         self._before: EvaluationRun | None = None
         self.as_json: dict[str, Any] = {}
 
@@ -246,7 +244,7 @@ class Trial:
         self._show(runs, comparison)
         if self._if_better:
             return comparison is not None and comparison.difference > 0
-        if self._quiet or not sys.stdin.isatty():
+        if wants_json() or not sys.stdin.isatty():
             return True
         return confirm("Use the new tables for searches from now on?")
 
@@ -264,9 +262,7 @@ class Trial:
 
     def _show(self, runs: list[EvaluationRun], comparison: Comparison | None) -> None:
         self.as_json = {"runs": [run_json(run.id, run.summary) for run in runs]}
+        print_runs([(run.id, run.summary) for run in runs])
         if comparison:
             self.as_json["comparison"] = comparison_json(runs[0], runs[1], comparison)
-        if not self._quiet:
-            print_runs([(run.id, run.summary) for run in runs])
-            if comparison:
-                print_comparison(runs[0], runs[1], comparison, listed=True)
+            print_comparison(runs[0], runs[1], comparison, listed=True)

@@ -120,10 +120,10 @@ def command(  # noqa: PLR0913 the properties of a command
 ) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
     """Turn a coroutine into a command, of a group or alone, with --json, --data, --config and --env-file.
 
-    The coroutine gets the settings, `as_json` and its own options, and returns the exit code. `of_tenant`
-    adds --tenant, `of_asker` adds --user and --group. The settings point to the home of the tenant's
-    documents; with `of_desk`, to that of the desk. `changes` tells whether it changes the desk. With
-    `makes_settings`, the file of --config needn't exist.
+    The coroutine gets the settings and its own options, and returns the exit code. What it prints knows of
+    --json (`rag.admin.terminal`). `of_tenant` adds --tenant, `of_asker` adds --user and --group. The settings
+    point to the home of the tenant's documents; with `of_desk`, to that of the desk. `changes` tells whether
+    it changes the desk. With `makes_settings`, the file of --config needn't exist.
     """
 
     def wrap(function: Callable[..., Awaitable[int | None]]) -> click.Command:
@@ -137,6 +137,7 @@ def command(  # noqa: PLR0913 the properties of a command
             asker_groups: tuple[str, ...] = (),
             **own_options: Any,  # noqa: ANN401 click's
         ) -> int:
+            del own_options["as_json"]  # `terminal.wants_json` asks the context for it
             if env_file:
                 load_env_file(env_file)
             flags = {"data": data, "principal.tenant": tenant} | asker_flags(asker, asker_groups)

@@ -30,7 +30,7 @@ from rag.access.tenants import check_tenant, tenant_of
 from rag.admin.command_line import command, flag, settings_file
 from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import collections_by_tenant
-from rag.admin.terminal import FAILED, Group, echo, print_json
+from rag.admin.terminal import FAILED, Group, echo, print_result
 from rag.config.load import environment_name, named_values, setting_values
 from rag.config.mistakes import stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin, S3Origin
@@ -523,7 +523,7 @@ def config_command() -> None:
 
 @command("check", config_command, of_desk=True)
 @flag("--all", "everything", help="Print all settings, also those with their defaults.")
-async def check_command(settings: Settings, *, everything: bool, as_json: bool) -> int:
+async def check_command(settings: Settings, *, everything: bool) -> int:
     """Check the settings, and try what they name.
 
     It tries the data folder, the tenant, the models, the addresses and the issuer. Remote models get one
@@ -532,24 +532,21 @@ async def check_command(settings: Settings, *, everything: bool, as_json: bool) 
     wrong.
     """
     path = settings_file()
-    if not as_json:
-        echo(f"Settings file: {path}{'' if path.exists() else ' (does not exist)'}")
-        for line in _settings(settings, everything=everything):
-            echo(line)
-        echo(f"{'ok':<{STATE_WIDTH}}settings: every key and value is valid")
+    echo(f"Settings file: {path}{'' if path.exists() else ' (does not exist)'}")
+    for line in _settings(settings, everything=everything):
+        echo(line)
+    echo(f"{'ok':<{STATE_WIDTH}}settings: every key and value is valid")
     results = []
     for checks in (setting_findings(settings, os.environ), visibility_findings(settings)):
         async for finding in checks:
             results.append(finding)
-            if not as_json:
-                echo(f"{finding.state:<{STATE_WIDTH}}{finding.part}: {finding.text}")
+            echo(f"{finding.state:<{STATE_WIDTH}}{finding.part}: {finding.text}")
     wrong = sum(finding.state == "wrong" for finding in results)
-    if as_json:
-        listed = [asdict(finding) for finding in results]
-        values = settings.model_dump(mode="json")
-        print_json({"settings_file": str(path), "settings": values, "checks": listed})
-    else:
-        echo(f"Wrong: {wrong} of {len(results) + 1}." if wrong else "The settings are valid.")
+    listed, values = [asdict(finding) for finding in results], settings.model_dump(mode="json")
+    print_result(
+        {"settings_file": str(path), "settings": values, "checks": listed},
+        f"Wrong: {wrong} of {len(results) + 1}." if wrong else "The settings are valid.",
+    )
     return FAILED if wrong else 0
 
 

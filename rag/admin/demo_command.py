@@ -59,9 +59,7 @@ RESULTS = 2  # passages per question
 @command("demo", of_tenant=False, changes=True)
 @click.argument("paths", nargs=-1, type=NamedPath())
 @repeatable("--ask", "questions", metavar="QUESTION", help="Question to ask. Repeatable.")
-async def demo_command(
-    settings: Settings, *, paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool
-) -> int:
+async def demo_command(settings: Settings, *, paths: tuple[Path, ...], questions: tuple[str, ...]) -> int:
     """Run an end-to-end demo, from files to search results.
 
     Ingests documents, starts the server, searches like an assistant, and prints the passages. At the end it
@@ -88,13 +86,11 @@ async def demo_command(
         await _keep_only(settings, report)
     server = server_parameters(settings)
     answers = await _ask(server, questions or QUESTIONS)
-    if as_json:
-        replies = [
-            {"question": question} | reply.model_dump(exclude_none=True, exclude_unset=True)
-            for question, reply in answers
-        ]
-        print_json({"counts": report.counts, "answers": replies, "configuration": snippets(server)})
-        return 0
+    replies = [
+        {"question": question} | reply.model_dump(exclude_none=True, exclude_unset=True)
+        for question, reply in answers
+    ]
+    print_json({"counts": report.counts, "answers": replies, "configuration": snippets(server)})
     for question, reply in answers:
         echo(f"\n? {question}\n", fg="cyan", bold=True)
         print_results(reply)
@@ -182,7 +178,7 @@ class Timing:
 
 @command("bench", of_asker=True)
 @click.argument("questions", nargs=-1, metavar="[QUESTION]...")
-async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_json: bool) -> None:
+async def bench_command(settings: Settings, *, questions: tuple[str, ...]) -> None:
     """Measure the time of a start and of searches in your documents.
 
     It starts the server as an assistant's host does, but with --alone, and asks each QUESTION as the
@@ -209,7 +205,7 @@ async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_js
     ]
     lines = table_lines([("WHAT", "MEDIAN", "LEAST", "95TH PERCENTILE", "UNIT"), *rows])
     result = {"questions": len(asked_questions), "timings": [asdict(timing) for timing in timings]}
-    print_result(result, *lines, as_json=as_json)
+    print_result(result, *lines)
 
 
 async def questions_about(desk: Desk, principal: Principal) -> tuple[str, ...]:

@@ -232,7 +232,7 @@ CHECKS: Sequence[Check] = (
     help="Also write a report for a bug report, without texts, queries, secrets and names.",
 )
 async def doctor_command(
-    settings: Settings, *, part: str | None, fix: bool, yes: bool, bundle: Path | None, as_json: bool
+    settings: Settings, *, part: str | None, fix: bool, yes: bool, bundle: Path | None
 ) -> int:
     """Diagnose a desk and repair it.
 
@@ -250,7 +250,7 @@ async def doctor_command(
     """
     _check_options(settings, part, fix=fix, yes=yes, bundles=bundle is not None)
     if part:
-        return _storage(settings, as_json=as_json)
+        return _storage(settings)
     if bundle:
         check_free(bundle)
     config = settings_file()
@@ -269,7 +269,7 @@ async def doctor_command(
 
     def show(of_check: Sequence[HealthLine]) -> None:
         lines.extend(of_check)
-        for line in () if as_json else _for_people(of_check):
+        for line in _for_people(of_check):
             echo(line)
 
     well = await tell(check_machine(settings, config)) & await tell(data_findings(settings))
@@ -278,8 +278,7 @@ async def doctor_command(
     if bundle:
         await write_report(bundle, settings, config, [asdict(line) for line in lines])
         echo(f"Wrote {bundle}. Read it before you send it: it should name nothing that is yours.", err=True)
-    if as_json:
-        print_json({"findings": [asdict(line) for line in lines]})
+    print_json({"findings": [asdict(line) for line in lines]})
     return 0 if well else FAILED
 
 
@@ -315,7 +314,7 @@ def _check_options(settings: Settings, part: str | None, *, fix: bool, yes: bool
         )
 
 
-def _storage(settings: Settings, *, as_json: bool) -> int:
+def _storage(settings: Settings) -> int:
     homes = [settings.home]
     with suppress(StoreError):  # which the check of the common bucket says
         homes += map(settings.home_at, storages_of(settings.home).values())
@@ -328,17 +327,15 @@ def _storage(settings: Settings, *, as_json: bool) -> int:
     results: list[dict[str, object]] = []
     is_wrong = False
     for bucket in buckets:
-        if len(buckets) > 1 and not as_json:
+        if len(buckets) > 1:
             echo(bucket)
         findings = []
         for finding in check_bucket(bucket):
             findings.append(asdict(finding))
             is_wrong |= finding.state == "wrong"
-            if not as_json:
-                echo(f"{finding.state:6} {finding.check:18} {finding.text}")
+            echo(f"{finding.state:6} {finding.check:18} {finding.text}")
         results.append({"storage": bucket.uri, "findings": findings})
-    if as_json:
-        print_json(results[0] if len(results) == 1 else {"storages": results})
+    print_json(results[0] if len(results) == 1 else {"storages": results})
     return FAILED if is_wrong else 0
 
 

@@ -44,13 +44,7 @@ if TYPE_CHECKING:
 
 
 async def run_estimate(
-    settings: Settings,
-    paths: tuple[Path, ...],
-    collection: str,
-    rights: Rights,
-    *,
-    embedder_name: str = "",
-    as_json: bool,
+    settings: Settings, paths: tuple[Path, ...], collection: str, rights: Rights, *, embedder_name: str = ""
 ) -> Report:
     """Print what an ingestion of these paths would embed. Returns the report of the rehearsed run."""
     async with _opened(settings, collection, paths, embedder_name) as (choice, embedder, stored):
@@ -69,7 +63,7 @@ async def run_estimate(
         if cache:
             cache.close()
     result = estimate(report, counting, price=model.price, rate=rate, reading_seconds=reading)
-    print_result(asdict(result), *_lines(result, remote=remote), as_json=as_json)
+    print_result(asdict(result), *_lines(result, remote=remote))
     return report
 
 

@@ -198,9 +198,7 @@ question_option = click.option("--question", metavar="ID", help="Show the hits o
     help="Number of questions. Default: 20.",
 )
 @collection_option(None)
-async def new_command(
-    settings: Settings, *, file: Path, questions: int, collection: str | None, as_json: bool
-) -> None:
+async def new_command(settings: Settings, *, file: Path, questions: int, collection: str | None) -> None:
     """Create a file for questions about your documents.
 
     FILE (default: questions.toml) gets passages from all over the collection, each with an empty question for
@@ -222,18 +220,16 @@ async def new_command(
         {"file": str(file), "questions": len(passages)},
         f"Created {file} for {counted(len(passages), 'question')}. Fill them in, then run: refdesk-admin "
         f"eval {shlex.quote(str(file))}",
-        as_json=as_json,
     )
 
 
 @command("runs", eval_command)
-async def runs_command(settings: Settings, *, as_json: bool) -> None:
+async def runs_command(settings: Settings) -> None:
     """List the kept runs."""
     summaries = await load_summaries(settings.home, tenant_of(settings))
     readable = [(id_, summary) for id_, summary in summaries.items() if summary]
-    if as_json:
-        print_json({"runs": [run_json(*pair) for pair in readable]})
-    elif readable:
+    print_json({"runs": [run_json(*pair) for pair in readable]})
+    if readable:
         print_runs(readable)
     elif not summaries:
         echo("There are no runs yet. Make one with refdesk-admin eval PATH.")
@@ -247,23 +243,16 @@ async def runs_command(settings: Settings, *, as_json: bool) -> None:
 @metric_option
 @report_option
 async def show_command(
-    settings: Settings,
-    *,
-    run: int,
-    question: str | None,
-    metric: str,
-    report: Path | None,
-    as_json: bool,
+    settings: Settings, *, run: int, question: str | None, metric: str, report: Path | None
 ) -> None:
     """Show a run, or the hits of one of its questions."""
     stored_run = await load_run(settings.home, tenant_of(settings), run)
     if report:
         await write_page(report, report_page([stored_run], metric))
     chosen = [_question(stored_run, question)] if question else stored_run.questions
-    if as_json:
-        questions = [result.model_dump(mode="json") for result in chosen]
-        print_json(run_json(stored_run.id, stored_run.summary) | {"questions": questions})
-    elif question:
+    questions = [result.model_dump(mode="json") for result in chosen]
+    print_json(run_json(stored_run.id, stored_run.summary) | {"questions": questions})
+    if question:
         print_question(stored_run, chosen[0])
     else:
         _print_run(stored_run)
@@ -275,7 +264,7 @@ async def show_command(
 @metric_option
 @question_option
 @report_option
-async def compare_command(  # noqa: PLR0913 one parameter an option
+async def compare_command(
     settings: Settings,
     *,
     baseline_id: int,
@@ -283,7 +272,6 @@ async def compare_command(  # noqa: PLR0913 one parameter an option
     metric: str,
     question: str | None,
     report: Path | None,
-    as_json: bool,
 ) -> None:
     """Compare run B with run A, question by question.
 
@@ -297,14 +285,11 @@ async def compare_command(  # noqa: PLR0913 one parameter an option
         await write_page(report, report_page([first, second], metric))
     if question:
         results = [(run, _question(run, question)) for run in (first, second)]
-        if as_json:
-            print_json({"runs": [{"id": run.id} | result.model_dump(mode="json") for run, result in results]})
-            return
+        print_json({"runs": [{"id": run.id} | result.model_dump(mode="json") for run, result in results]})
         for pair in results:
             print_question(*pair)
-    elif as_json:
-        print_json(comparison_json(first, second, comparison))
     else:
+        print_json(comparison_json(first, second, comparison))
         print_runs([(run.id, run.summary) for run in (first, second)])
         print_comparison(first, second, comparison, listed=True)
 
@@ -380,7 +365,6 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     diff: bool,
     floors: dict[str, float],
     report: Path | None,
-    as_json: bool,
 ) -> int:
     """Search for the questions of a judged set; eval PATH is enough.
 
@@ -417,7 +401,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     except InvalidRequestError as error:
         comparisons = []
         complaints.append(str(error))
-    _print(runs, comparisons, listed=diff, as_json=as_json)
+    _print(runs, comparisons, listed=diff)
     if report:
         await write_page(report, report_page(runs, metric))
     _report_omissions(judged, prepared)
@@ -428,17 +412,11 @@ async def run_command(  # noqa: PLR0913 one parameter an option
 
 
 def _print(
-    runs: Sequence[EvaluationRun],
-    comparisons: Sequence[tuple[EvaluationRun, Comparison]],
-    *,
-    listed: bool,
-    as_json: bool,
+    runs: Sequence[EvaluationRun], comparisons: Sequence[tuple[EvaluationRun, Comparison]], *, listed: bool
 ) -> None:
     first = runs[0]
-    if as_json:
-        compared = [comparison_json(first, *pair) for pair in comparisons]
-        print_json({"runs": [run_json(run.id, run.summary) for run in runs], "comparisons": compared})
-        return
+    compared = [comparison_json(first, *pair) for pair in comparisons]
+    print_json({"runs": [run_json(run.id, run.summary) for run in runs], "comparisons": compared})
     print_runs([(run.id, run.summary) for run in runs])
     for pair in comparisons:
         print_comparison(first, *pair, listed=listed)

@@ -30,7 +30,7 @@ from rag.admin.connect.connect_command import how_to_connect
 from rag.admin.dry_run import DryRun, dry_run_json, make_dry_run, print_dry_run, run_estimate
 from rag.admin.ingest_output import ingestion_report
 from rag.admin.ingestion import RunOptions, rights_of, run_ingest
-from rag.admin.terminal import PARTLY_FAILED, echo, log_line, print_json
+from rag.admin.terminal import PARTLY_FAILED, echo, log_line, print_json, wants_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import Visibility
 from rag.errors import ConfigurationError, RefdeskError, if_system_refuses
@@ -144,7 +144,6 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     watches: bool,
     gentle: bool,
     page: Path | None,
-    as_json: bool,
     **of_run: Any,  # noqa: ANN401 click's
 ) -> int:
     """Ingest files and folders into a collection.
@@ -162,7 +161,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     """
     settings = _with_files(settings, include, exclude, archives=archives)
     rights = rights_of(settings, requested_access(visibility, allow, deny), set_access=set_access)
-    options = RunOptions(rights=rights, removes=yes, quiet=as_json, **of_run)
+    options = RunOptions(rights=rights, removes=yes, quiet=wants_json(), **of_run)
     if estimate and (page or options.verbose or options.as_log):
         raise click.UsageError("--estimate can't be combined with --report, --verbose or --log.")
     if sum((estimate, dry_run, watches, bool(page))) > 1:
@@ -174,21 +173,21 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         options = replace(options, executor=GentleExecutor(tell=tell))
     target = settings, paths, collection, rights
     if estimate:
-        report = await run_estimate(*target, embedder_name=options.embedder_name, as_json=as_json)
+        report = await run_estimate(*target, embedder_name=options.embedder_name)
         return exit_code(report)
     if dry_run:
         rehearsed = await make_dry_run(*target, removes=yes, embedder_name=options.embedder_name)
         unmatched = unmatched_notes(rehearsed.report.unmatched_rules, settings.access.rules)
         notes = rehearsed.report.notes + unmatched
         rehearsed = replace(rehearsed, report=replace(rehearsed.report, notes=notes))
-        return show_dry_run(rehearsed, as_json=as_json)
+        return show_dry_run(rehearsed)
     if page:
         _check_page(page, paths)
     once = partial(run_ingest, settings, paths, collection, options)
     if watches:
-        await watch_paths(paths, once, without=settings.data, as_json=as_json)
+        await watch_paths(paths, once, without=settings.data)
         return 0
-    return exit_code(await _ingest_once(once, collection, page, as_json=as_json), known_ok=options.known_ok)
+    return exit_code(await _ingest_once(once, collection, page), known_ok=options.known_ok)
 
 
 def _with_files(
@@ -201,9 +200,7 @@ def _with_files(
     return settings.model_copy(update={"ingest": options})
 
 
-async def _ingest_once(
-    once: Callable[[], Awaitable[Report]], collection: str, page: Path | None, *, as_json: bool
-) -> Report:
+async def _ingest_once(once: Callable[[], Awaitable[Report]], collection: str, page: Path | None) -> Report:
     """Ingest, and print or write the report, even if the run ends early."""
     failure = None
     try:
@@ -212,17 +209,16 @@ async def _ingest_once(
         failure, report = error, error.report
     if page:
         await write_page(page, ingestion_report(report, collection))
-    if as_json:
-        print_json(report_json(report))
+    print_json(report_json(report))
     if failure:
         raise failure
-    _tell_next_step(report, as_json=as_json)
+    _tell_next_step(report)
     return report
 
 
-def _tell_next_step(report: Report, *, as_json: bool) -> None:
+def _tell_next_step(report: Report) -> None:
     """Tell a person at a terminal how to connect an assistant, unless a host has an entry already."""
-    is_interactive = sys.stderr.isatty() and not as_json and not report.fruitless
+    is_interactive = sys.stderr.isatty() and not wants_json() and not report.fruitless
     if is_interactive and (connecting := how_to_connect()):
         echo(f"Connect an assistant: {connecting}", err=True)
 
@@ -243,27 +239,22 @@ def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:
         )
 
 
-async def watch_paths(
-    paths: Iterable[Path], once: Callable[[], Awaitable[Report]], *, without: Path, as_json: bool
-) -> None:
+async def watch_paths(paths: Iterable[Path], once: Callable[[], Awaitable[Report]], *, without: Path) -> None:
     """Ingest once, and again whenever something changes at these paths."""
 
     async def run(_names: list[str]) -> None:
         report = await once()
-        if as_json:
-            print_json(report_json(report))
+        print_json(report_json(report))
 
     # A file is watched through its folder: editors replace it.
     folders = {path if path.is_dir() or not path.exists() else path.parent: "" for path in paths}
     await watch(folders, run, without=without)
 
 
-def show_dry_run(rehearsed: DryRun, *, as_json: bool) -> int:
+def show_dry_run(rehearsed: DryRun) -> int:
     """Print what a run would do. Returns its exit code."""
-    if as_json:
-        print_json(dry_run_json(rehearsed, report_json(rehearsed.report)))
-    else:
-        print_dry_run(rehearsed)
+    print_json(dry_run_json(rehearsed, report_json(rehearsed.report)))
+    print_dry_run(rehearsed)
     return exit_code(rehearsed.report)
 
 

@@ -79,7 +79,7 @@ class Answers:
 
 @command("init", of_tenant=False, makes_settings=True)
 @flag("--yes", help="Ask nothing; take the default answers.")
-async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
+async def init_command(settings: Settings, *, yes: bool) -> None:
     """Ask six questions, and write a settings file with comments.
 
     It asks where the documents are, where to store what refdesk makes of them, how the collection is named,
@@ -94,7 +94,7 @@ async def init_command(settings: Settings, *, yes: bool, as_json: bool) -> None:
     commands = [_bringing(answers), *(SERVING if answers.public_url else ("refdesk-admin connect",))]
     steps = [f"{next_command}{same_desk('config')}" for next_command in commands]
     result = {"settings_file": file, "next": steps}
-    print_result(result, f"Wrote {file}.", f"Next: {', then '.join(steps)}", as_json=as_json)
+    print_result(result, f"Wrote {file}.", f"Next: {', then '.join(steps)}")
 
 
 def _bringing(answers: Answers) -> str:

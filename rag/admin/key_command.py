@@ -30,7 +30,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options, repeatable, same_desk
 from rag.admin.sharing import Exposure, exposures, reachable
-from rag.admin.terminal import Group, echo, print_result, table_lines
+from rag.admin.terminal import Group, echo, print_result, table_lines, wants_json
 from rag.answers import MAX_LIMIT
 from rag.config.mistakes import binding_contradictions
 from rag.config.server_settings import HttpSettings, resource_url
@@ -161,7 +161,6 @@ async def create_command(
     user: str,
     groups: tuple[str, ...],
     days: int,
-    as_json: bool,
     **binding: Any,  # noqa: ANN401 click's
 ) -> None:
     """Create a key. It is shown only once; only a digest is stored.
@@ -173,13 +172,13 @@ async def create_command(
         raise click.UsageError(f"Give at most {MAX_ENTRIES} groups.")
     bound = await credential_binding(settings, tenant_of(settings), binding)
     key, secret = create_key(settings, user=user, groups=groups, days=days, bound=bound)
-    _show(key, secret, as_json=as_json)
+    _show(key, secret)
     for note in one_group_notes(groups):
         echo(f"Note: {note}", err=True)
     exposed = await _exposures(settings, key)
     for exposure in reachable(exposed, bound.collections if bound else None):
         echo(f"Note: {exposure}", err=True)
-    if not as_json:
+    if not wants_json():
         _tell_hosts(settings.http)
 
 
@@ -221,13 +220,13 @@ def create_key(
 
 
 @command("list", key_command, of_tenant=False)
-async def list_command(settings: Settings, *, as_json: bool) -> None:
+async def list_command(settings: Settings) -> None:
     """List the keys, without their secrets."""
     keys = keys_in(settings.home).keys
     titles = ("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL", "BOUND TO")
     none = "There are no keys yet. Create one with refdesk-admin key create."
     lines = table_lines([titles, *map(_row, keys)], empty=none)
-    print_result({"keys": [*map(_json, keys)]}, *lines, as_json=as_json)
+    print_result({"keys": [*map(_json, keys)]}, *lines)
 
 
 def _row(key: ApiKey) -> tuple[object, ...]:
@@ -237,11 +236,11 @@ def _row(key: ApiKey) -> tuple[object, ...]:
 
 @command("revoke", key_command, of_tenant=False, changes=True)
 @click.argument("id_", metavar="ID")
-async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
+async def revoke_command(settings: Settings, *, id_: str) -> None:
     """Revoke a key, by its id or the whole key. Running servers reject it from the next request on."""
     id_ = id_in(id_)
     revoke_key(settings.home, id_)
-    print_result({"revoked": id_}, f"Revoked the key {id_}.", as_json=as_json)
+    print_result({"revoked": id_}, f"Revoked the key {id_}.")
 
 
 @command("rotate", key_command, of_tenant=False, changes=True)
@@ -249,7 +248,7 @@ async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None
 @click.option(
     "--keep-days", type=click.IntRange(0, 90), default=1, help="Days until the old key expires. Default: 1."
 )
-async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_json: bool) -> None:
+async def rotate_command(settings: Settings, *, id_: str, keep_days: int) -> None:
     """Replace a key by a new one for the same holder.
 
     The new key lasts as long as the old one was made for. The old key expires after --keep-days.
@@ -276,8 +275,8 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
         changes = {old.id: ending, new.id: (None, _state(new))}
         with log_act(settings.data, Act("key rotate", old.tenant, changes)):
             write((*other_keys, *expiring, new))
-    _show(new, secret, as_json=as_json)
-    for key in () if as_json else expiring:
+    _show(new, secret)
+    for key in () if wants_json() else expiring:
         end_now = f"refdesk-admin key revoke {key.id}{same_desk('config', 'data')}"
         echo(f"The old key {key.id} is valid until {_until(key)}. To end it now: {end_now}", err=True)
 
@@ -337,12 +336,12 @@ def _find(keys: Iterable[ApiKey], id_: str) -> ApiKey:
     raise NotFoundError(f"There is no key {id_!r}. List them with refdesk-admin key list.")
 
 
-def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
+def _show(key: ApiKey, secret: str) -> None:
     token = token_of(key, secret)
     problem = f"The key {key.id} was created but could not be shown"
     with if_system_refuses(StoreError, problem, f"Revoke it with refdesk-admin key revoke {key.id}."):
-        print_result(_json(key) | {"key": token}, token, as_json=as_json)
-    if not as_json:
+        print_result(_json(key) | {"key": token}, token)
+    if not wants_json():
         echo(f"Key {key.id}, valid until {_until(key)}. It will not be shown again.", err=True)
 
 

@@ -45,15 +45,13 @@ def model_command() -> None:
 
 
 @command("list", model_command, of_tenant=False)
-async def list_command(settings: Settings, *, as_json: bool) -> None:
+async def list_command(settings: Settings) -> None:
     """List the installed models and those that can be pulled."""
     here, catalogue = model_install.installed_models(settings.models_folder), known_models()
     used = await uses(settings)
-    if as_json:
-        names = dict.fromkeys([*here, *catalogue])
-        models = [model_json(name, here.get(name), catalogue.get(name), used.get(name, ())) for name in names]
-        print_json({"folder": str(settings.models_folder), "models": models})
-        return
+    names = dict.fromkeys([*here, *catalogue])
+    models = [model_json(name, here.get(name), catalogue.get(name), used.get(name, ())) for name in names]
+    print_json({"folder": str(settings.models_folder), "models": models})
     print_models(settings.models_folder, here, catalogue, used)
     for name, size in model_install.unfinished_pulls(settings.models_folder).items():
         echo(f"\nUnfinished: {name}, {size / 1e6:,.0f} MB. Pull it again to go on, or remove it.")
@@ -67,7 +65,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 
 @command("verify", model_command, of_tenant=False)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> int:
+async def verify_command(settings: Settings, *, names: tuple[str, ...]) -> int:
     """Compare the files of models with their checksums.
 
     The checksums were noted when the models were installed. Without names, all installed models are read.
@@ -86,13 +84,13 @@ async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json:
     is_wrong = any(wrong.values())
     lines += ["Pull or add what is wrong again."] if is_wrong else []
     models = [{"name": name, "wrong": problems} for name, problems in wrong.items()]
-    print_result({"models": models}, *lines, as_json=as_json)
+    print_result({"models": models}, *lines)
     return FAILED if is_wrong else 0
 
 
 @command("remove", model_command, of_tenant=False)
 @click.argument("name")
-async def remove_command(settings: Settings, *, name: str, as_json: bool) -> None:
+async def remove_command(settings: Settings, *, name: str) -> None:
     """Delete a model that nothing uses.
 
     What the settings name and what collections of this data folder were made with is kept. Other desks that
@@ -106,7 +104,7 @@ async def remove_command(settings: Settings, *, name: str, as_json: bool) -> Non
             "collection, refdesk-admin collection rebuild does it."
         )
     await to_thread.run_sync(model_install.remove_model, settings.models_folder, name)
-    print_result({"removed": name}, f"Removed the model {name}.", as_json=as_json)
+    print_result({"removed": name}, f"Removed the model {name}.")
 
 
 def _installed_model(settings: Settings, here: Mapping[str, ModelFacts], name: str) -> ModelFacts:
@@ -273,7 +271,6 @@ async def pull_command(
     folder: Path | None,
     trust: bool,
     revision: str | None,
-    as_json: bool,
     **choices: Any,  # noqa: ANN401 click's
 ) -> None:
     """Fetch a model from the hub.
@@ -306,7 +303,7 @@ async def pull_command(
                     "trust its publisher, run the command again with --trust."
                 )
             facts = await _install(settings, coming)
-    _print(facts, as_json=as_json)
+    _print(facts)
 
 
 @command("add", model_command, of_tenant=False)
@@ -318,7 +315,6 @@ async def add_command(
     *,
     folder: Path,
     licence: str,
-    as_json: bool,
     **choices: Any,  # noqa: ANN401 click's
 ) -> None:
     """Install a model of your own from a folder.
@@ -328,7 +324,7 @@ async def add_command(
     they don't say is asked for.
     """
     coming = _from_own_folder(folder, licence, choices)
-    _print(await _install(settings, coming), as_json=as_json)
+    _print(await _install(settings, coming))
 
 
 def _find_known(model: str, revision: str | None) -> KnownModel | None:
@@ -450,11 +446,10 @@ def _untrusted_message(model: str, folder: Path, listed: KnownModel | None) -> s
     )
 
 
-def _print(facts: ModelFacts, *, as_json: bool) -> None:
+def _print(facts: ModelFacts) -> None:
     table = "[reranker]" if facts.kind == "reranker" else "[embedder]"
     print_result(
         model_json(facts.name, facts, known_models().get(facts.name), ()),
         f"Installed {installed_line(facts)}",
         f'To use it, write provider = "onnx" and model = "{facts.name}" into {table} of the settings.',
-        as_json=as_json,
     )

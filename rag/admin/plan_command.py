@@ -92,7 +92,7 @@ def number(text: str) -> float:
     help="Over how many collections the documents are spread; a search asks one. Default: 1.",
 )
 async def plan_command(
-    _settings: Settings, *, documents: float, pages: float, searches: float, collections: int, as_json: bool
+    _settings: Settings, *, documents: float, pages: float, searches: float, collections: int
 ) -> None:
     """Compute what a desk of a given size needs.
 
@@ -106,7 +106,6 @@ async def plan_command(
         *(f"{figure.name}: {figure_text(figure)}\n    {figure.how}" for figure in figures),
         f"\n{next_step(figures[0].value / collections)}",
         f"\n{OURS}",
-        as_json=as_json,
     )
 
 

@@ -29,7 +29,7 @@ def records_command() -> None:
 
 @command("check", records_command, of_tenant=False)
 @click.argument("file", type=click.File("rb"))
-async def _check(settings: Settings, *, file: IO[bytes], as_json: bool) -> int:
+async def _check(settings: Settings, *, file: IO[bytes]) -> int:
     """Check a stream of records.
 
     FILE is a file, or - for standard input. Nothing is ingested.
@@ -37,9 +37,7 @@ async def _check(settings: Settings, *, file: IO[bytes], as_json: bool) -> int:
     Exits with 0 if every line is right, 1 if not.
     """
     summary = await to_thread.run_sync(_summarise, file, settings.ingest.max_file_bytes)
-    if as_json:
-        print_json(asdict(summary))
-        return int(bool(summary.problems))
+    print_json(asdict(summary))
     for problem in summary.problems[:SHOWN]:
         echo(f"line {problem.line}: {problem.text}")
     if len(summary.problems) > SHOWN:

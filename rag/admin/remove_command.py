@@ -15,14 +15,8 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, ActName, State, access_state, log_act
 from rag.admin.command_line import collection_option, command, flag, nothing_yet
 from rag.admin.runs_command import forget_names, forget_runs
-from rag.admin.sources_command import (
-    NameIndex,
-    folder_bytes,
-    open_collections,
-    readable_tables,
-    reply_names,
-)
-from rag.admin.terminal import echo, print_result
+from rag.admin.sources_command import NameIndex, folder_bytes, open_collections, readable_tables, reply_names
+from rag.admin.terminal import echo, print_result, wants_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
@@ -79,13 +73,7 @@ REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command aga
 @flag("--forget", help="Also delete their access records, and the records of sources removed before.")
 @collection_option(DEFAULT_COLLECTION)
 async def remove_command(
-    settings: Settings,
-    *,
-    sources: tuple[str, ...],
-    everything: bool,
-    forget: bool,
-    collection: str,
-    as_json: bool,
+    settings: Settings, *, sources: tuple[str, ...], everything: bool, forget: bool, collection: str
 ) -> None:
     """Remove sources by id, file, folder, path, title, or pattern.
 
@@ -126,9 +114,8 @@ async def remove_command(
         {"removed": gone, "forgotten": len(chosen) if forget else 0},
         f"Removed {counted(len(gone), 'source')} from {collection}.",
         *([f"Deleted {counted(len(chosen), 'access record')}."] if forget else []),
-        as_json=as_json,
     )
-    if not as_json:
+    if not wants_json():
         _tell_what_stays(settings, table.collection, [there[id_] for id_ in gone], records.values())
 
 
@@ -256,7 +243,7 @@ class PurgeResult:
 @command("purge", changes=True)
 @flag("--forget", help="Also delete the access records of removed documents.")
 @collection_option(None)
-async def purge_command(settings: Settings, *, collection: str | None, forget: bool, as_json: bool) -> None:
+async def purge_command(settings: Settings, *, collection: str | None, forget: bool) -> None:
     """Delete the text of removed documents from the disk.
 
     Searches don't find removed documents, but their text remains in data files, older versions and indexes
@@ -272,7 +259,7 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
         await _forget_removed_collections(settings)
     purged = [await _purge(settings, table, forget=forget) for table in tables]
     lines = [line for result in purged for line in _purge_lines(result)] or [nothing_yet("collections")]
-    print_result({"collections": [asdict(result) for result in purged]}, *lines, as_json=as_json)
+    print_result({"collections": [asdict(result) for result in purged]}, *lines)
 
 
 def _purge_lines(result: PurgeResult) -> Iterator[str]:

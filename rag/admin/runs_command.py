@@ -211,7 +211,7 @@ def _is_unchanged(path: Path, since: datetime) -> bool:
 @command("runs")
 @click.argument("run", type=click.IntRange(1), metavar="[ID]", required=False)
 @collection_option(None)
-async def runs_command(settings: Settings, *, run: int | None, collection: str | None, as_json: bool) -> None:
+async def runs_command(settings: Settings, *, run: int | None, collection: str | None) -> None:
     """List the last ingestions, or show one with its failures.
 
     A run that was killed shows as running until the next run of its collection begins; from then on it is
@@ -222,12 +222,12 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
     if run is not None:
         if run not in chosen:
             raise NotFoundError(f"There is no run {run}. refdesk-admin runs lists those that are kept.")
-        print_result(_json(run, chosen[run]), *_lines(run, chosen[run]), as_json=as_json)
+        print_result(_json(run, chosen[run]), *_lines(run, chosen[run]))
         return
     titles = ("ID", "BEGAN", "TOOK", "COLLECTION", "COMMAND", "RESULT", "FILES")
     rows = [_row(id_, entry) for id_, entry in chosen.items()]
     lines = table_lines([titles, *rows], empty=nothing_yet("runs"))
-    print_result({"runs": [_json(id_, entry) for id_, entry in chosen.items()]}, *lines, as_json=as_json)
+    print_result({"runs": [_json(id_, entry) for id_, entry in chosen.items()]}, *lines)
 
 
 def _row(id_: int, run: IngestionRun) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from rag.admin.command_line import NamedPath, command, flag, json_object, repeat
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.admin.sources_command import open_collections, readable_tables
-from rag.admin.terminal import echo, print_json
+from rag.admin.terminal import echo, print_json, wants_json
 from rag.answers import MAX_LIMIT, Answer, Detail, Match, Mode, SearchRequest
 from rag.config.profiles import FusionMethod
 from rag.config.settings import Settings
@@ -152,7 +152,6 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     explain: bool,
     expect: str | None,
     report: Path | None,
-    as_json: bool,
     **refinements: Any,  # noqa: ANN401 click's
 ) -> None:
     """Search like an assistant and print the passages.
@@ -174,11 +173,11 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         raise click.UsageError(
             "Missing argument 'QUERY'. Only with --vector or --related may it be left out."
         )
-    if vectors and not as_json:
+    if vectors and not wants_json():
         raise InvalidRequestError("--vectors needs --json.")
     settings = settings.model_copy(update={"search": with_every_override(settings.search)})
     principal = local_principal(settings)
-    is_traced = explain or as_json or report is not None
+    is_traced = explain or wants_json() or report is not None
     async with Desk.open(settings, os.environ) as desk:
         answer, fate = await answer_and_fate(desk, principal, request, expect, is_traced=is_traced)
     reply = search_reply(answer, max_chars=None, vectors=vectors)
@@ -186,10 +185,8 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         await write_page(report, search_report(query, answer, fate))
     if explain or fate:
         reply = with_trace(reply, answer, None)
-    if as_json:
-        expected = {"expected": _fate_json(fate)} if fate else {}
-        print_json(reply.model_dump(exclude_none=True) | expected)
-        return
+    expected = {"expected": _fate_json(fate)} if fate else {}
+    print_json(reply.model_dump(exclude_none=True) | expected)
     print_results(reply)
     if NO_DOCUMENTS in answer.notes:
         echo(await _explain_no_documents(settings, principal))

@@ -45,7 +45,7 @@ PREVIEW_CHARS = 500
 @command("sources")
 @collection_option(None)
 @flag("--flags", help="Say which texts contain orders to a model, personal data or secrets.")
-async def sources_command(settings: Settings, *, collection: str | None, flags: bool, as_json: bool) -> None:
+async def sources_command(settings: Settings, *, collection: str | None, flags: bool) -> None:
     """List the sources of all collections, or of one."""
     tables = readable_tables(await open_collections(settings, collection))
     sources = [source for table in tables for source in await table.listing()]
@@ -55,13 +55,13 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
     titles = ("ID", "COLLECTION", "CHUNKS", *(["FLAGS"] if flags else []), "PATH", "TITLE")
     rows = [_row(source, flagged.get(source.id)) for source in sources]
     none = f"There are no sources yet. Add some with refdesk-admin ingest PATH{same_desk()}"
-    print_result({"sources": listed}, *table_lines([titles, *rows], empty=none), as_json=as_json)
+    print_result({"sources": listed}, *table_lines([titles, *rows], empty=none))
 
 
 @command("source")
 @click.argument("name", metavar="ID")
 @flag("--text", help="Print the whole text, not only its beginning.")
-async def source_command(settings: Settings, *, name: str, text: bool, as_json: bool) -> None:
+async def source_command(settings: Settings, *, name: str, text: bool) -> None:
     """Show a source: its metadata, outline and text.
 
     ID is the id of a source or of one of its chunks, a URI, a path, or a title that no other source has.
@@ -71,10 +71,8 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
     texts = [await table.text(source_id) for table in tables]
     for row, outline, content in filter(None, texts):
         details = source_json(row.source) | {"outline": [asdict(heading) for heading in outline]}
-        if as_json:
-            print_json(details | {"text": content})
-        else:
-            _print_source(details, content if text else content[:PREVIEW_CHARS])
+        print_json(details | {"text": content})
+        _print_source(details, content if text else content[:PREVIEW_CHARS])
         return
     raise NotFoundError(NOT_FOUND)
 

@@ -26,11 +26,11 @@ LARGEST_SHOWN, FAILURES_SHOWN = 10, 20
 
 
 @command("next")
-async def next_command(settings: Settings, *, as_json: bool) -> None:
+async def next_command(settings: Settings) -> None:
     """Show the state of this desk, and what to do next."""
     (documents, collections), hosts = await _holds(settings), connected_hosts()
     state = {"data": str(settings.home), "documents": documents, "collections": collections, "hosts": hosts}
-    print_result(state, *_lines(settings, documents, collections, hosts), as_json=as_json)
+    print_result(state, *_lines(settings, documents, collections, hosts))
 
 
 async def _holds(settings: Settings) -> tuple[int, int]:
@@ -71,23 +71,21 @@ def _lines(settings: Settings, documents: int, collections: int, hosts: list[str
 
 
 @command("status")
-async def status_command(settings: Settings, *, as_json: bool) -> None:
+async def status_command(settings: Settings) -> None:
     """Show the data folder and the size of each collection.
 
     If there are several tenants and none is named, show how many they are, the largest ones, and what failed.
     """
     if settings.principal.tenant is None and len(tenants(settings.home)) > 1:
-        await _show_installation(settings, as_json=as_json)
+        await _show_installation(settings)
         return
     tables = await sources_command.open_collections(settings, None)
     collections = [await sources_command.size_of(table) for table in sources_command.readable_tables(tables)]
     home, disk = settings.home, sources_command.folder_bytes(settings.home)
     exposed = await exposures(settings, tenant_of(settings), intended=True)
-    if as_json:
-        opened = {exposure.collection.name: exposure.documents for exposure in exposed}
-        shared = {"open_to_others": opened} if opened else {}
-        print_json({"data": str(home), "bytes": disk, "collections": collections} | shared)
-        return
+    opened = {exposure.collection.name: exposure.documents for exposure in exposed}
+    shared = {"open_to_others": opened} if opened else {}
+    print_json({"data": str(home), "bytes": disk, "collections": collections} | shared)
     echo(f"{_where(settings)} ({disk / 1e6:.1f} MB)")
     echo(f"Tenant       {tenant_of(settings)}")
     for name, embedder in settings.embedders_by_name.items():
@@ -134,7 +132,7 @@ class TenantSize:
     failed: tuple[str, ...] = ()
 
 
-async def _show_installation(settings: Settings, *, as_json: bool) -> None:
+async def _show_installation(settings: Settings) -> None:
     home, reader = settings.home, DeskReader.of(settings)
     sizes, storages = sources_command.table_sizes(home), storages_of(home)
     all_sizes = [
@@ -144,9 +142,7 @@ async def _show_installation(settings: Settings, *, as_json: bool) -> None:
         for name in tenants(home)
     ]
     total = sum(size.bytes for size in all_sizes)
-    if as_json:
-        print_json({"data": str(home), "bytes": total, "tenants": [asdict(size) for size in all_sizes]})
-        return
+    print_json({"data": str(home), "bytes": total, "tenants": [asdict(size) for size in all_sizes]})
     echo(_where(settings))
     documents = f"{sum(size.documents for size in all_sizes):,} documents"
     collections = f"{sum(size.collections for size in all_sizes):,} collections"

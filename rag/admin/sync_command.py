@@ -21,7 +21,7 @@ from rag.admin.ingest_command import exit_code, known_ok_option, report_json, wa
 from rag.admin.ingestion import RunOptions, access_of_origin, origin_run, rights_of, run_ingest, stated_access
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.runs_command import forget_ended_collections
-from rag.admin.terminal import FAILED, PARTLY_FAILED, echo, print_json, print_note
+from rag.admin.terminal import FAILED, PARTLY_FAILED, echo, print_json, print_note, wants_json
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, RefdeskError
@@ -48,7 +48,6 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     dry_run: bool,
     watches: bool,
     quiet: bool,
-    as_json: bool,
     **of_run: Any,  # noqa: ANN401 click's
 ) -> int:
     """Bring collections to the state of their origins.
@@ -62,14 +61,14 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     """
     if watches and (dry_run or yes):
         raise click.UsageError("--watch can't be combined with --dry-run or --yes.")
-    options = RunOptions(removes=yes, quiet=as_json or quiet, only_news=quiet, **of_run)
-    sync = partial(run_origin, settings, options, set_access=set_access, as_json=as_json)
+    options = RunOptions(removes=yes, quiet=wants_json() or quiet, only_news=quiet, **of_run)
+    sync = partial(run_origin, settings, options, set_access=set_access)
     names = selected_origins(settings, origins, quiet=quiet)
     if watches:
         await _warn_of_orphans(settings, options)
-        await watch_origins(settings, names, sync, are_named=bool(origins), as_json=as_json)
+        await watch_origins(settings, names, sync, are_named=bool(origins))
         return 0
-    attempt = partial(_dry_run_result, settings, set_access=set_access, yes=yes, as_json=as_json)
+    attempt = partial(_dry_run_result, settings, set_access=set_access, yes=yes)
     synced = partial(_sync_result, sync, known_ok=options.known_ok)
     codes: list[int] = []
     results: dict[str, Any] = {}
@@ -83,8 +82,7 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
         await _warn_of_orphans(settings, options)
     if not quiet:
         _note_unmatched_rules(settings, results, options)
-    if as_json:
-        print_json({"origins": results})
+    print_json({"origins": results})
     if codes and all(code == FAILED for code in codes):
         return FAILED
     return PARTLY_FAILED if any(codes) else 0
@@ -129,25 +127,17 @@ async def _sync_result(sync: Callable[[str], Awaitable[Report]], name: str, *, k
     return exit_code(report, known_ok=known_ok), report_json(report)
 
 
-async def _dry_run_result(
-    settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool
-) -> Result:
+async def _dry_run_result(settings: Settings, name: str, *, set_access: bool, yes: bool) -> Result:
     of_origin, paths, collection, rights = _target(settings, name, set_access=set_access)
     run = None if paths else partial(origin_run, of_origin, name)
     rehearsed = await make_dry_run(of_origin, paths, collection, rights, removes=yes, origin=run)
-    if not as_json:
-        echo(f"{name}:")
-        print_dry_run(rehearsed)
+    echo(f"{name}:")
+    print_dry_run(rehearsed)
     return exit_code(rehearsed.report), dry_run_json(rehearsed, report_json(rehearsed.report))
 
 
 async def watch_origins(
-    settings: Settings,
-    names: Iterable[str],
-    sync: Callable[[str], Awaitable[Report]],
-    *,
-    are_named: bool,
-    as_json: bool,
+    settings: Settings, names: Iterable[str], sync: Callable[[str], Awaitable[Report]], *, are_named: bool
 ) -> None:
     """Sync the folders among these origins, and again whenever something changes in them.
 
@@ -173,8 +163,7 @@ async def watch_origins(
             except RefdeskError as error:
                 echo(f"refdesk-admin: {name}: {error}", err=True)
             else:
-                if as_json:
-                    print_json({"origins": {name: report_json(report)}})
+                print_json({"origins": {name: report_json(report)}})
 
     await watch(folders, run, without=settings.data)
 
@@ -225,12 +214,10 @@ def takes_stdin(origin: OriginSettings) -> bool:
     return isinstance(origin, RecordsOrigin) and not origin.command and origin.file is None
 
 
-async def run_origin(
-    settings: Settings, options: RunOptions, name: str, *, set_access: bool, as_json: bool
-) -> Report:
+async def run_origin(settings: Settings, options: RunOptions, name: str, *, set_access: bool) -> Report:
     """Sync one origin; raises RefdeskError if that fails as a whole."""
     if not options.only_news:  # then each line names it, if there is one
-        echo(f"{name}:", err=as_json)
+        echo(f"{name}:", err=wants_json())
     of_origin, paths, collection, rights = _target(settings, name, set_access=set_access)
     return await run_ingest(of_origin, paths, collection, replace(options, rights=rights, origin=name))
 

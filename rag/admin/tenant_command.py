@@ -48,7 +48,7 @@ def tenant_command() -> None:
     metavar="URI",
     help="Keep its documents in a database of its own: an empty folder, or a bucket like s3://bucket/acme.",
 )
-async def create_command(settings: Settings, *, name: str, storage: str | None, as_json: bool) -> None:
+async def create_command(settings: Settings, *, name: str, storage: str | None) -> None:
     """Create a tenant. No other tenant sees its documents.
 
     With --storage, nothing of its documents is in the common database. A folder must be on this machine. A
@@ -62,7 +62,7 @@ async def create_command(settings: Settings, *, name: str, storage: str | None, 
     with log_act(settings.data, Act("tenant create", name, {name: (None, {"collections": [], **database})})):
         create_tenant(settings.home, name, home)
     created = f"Created the tenant {name}. Add documents with refdesk-admin ingest --tenant {name} PATH."
-    print_result({"name": name} | database, created, as_json=as_json)
+    print_result({"name": name} | database, created)
 
 
 def _absolute(storage: str) -> str:
@@ -71,7 +71,7 @@ def _absolute(storage: str) -> str:
 
 
 @command("list", tenant_command, of_tenant=False)
-async def list_command(settings: Settings, *, as_json: bool) -> None:
+async def list_command(settings: Settings) -> None:
     """List the tenants and their collections."""
     reader, storages = DeskReader.of(settings), storages_of(settings.home)
     names = await reader.collection_names()
@@ -82,13 +82,11 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         except RefdeskError as error:
             about["problem"] = str(error)
     all_tenants = tenants(settings.home)
-    if as_json:
-        listed = [
-            {"name": tenant, "collections": names.get(tenant, [])} | storage.get(tenant, {})
-            for tenant in all_tenants
-        ]
-        print_json({"tenants": listed})
-        return
+    listed = [
+        {"name": tenant, "collections": names.get(tenant, [])} | storage.get(tenant, {})
+        for tenant in all_tenants
+    ]
+    print_json({"tenants": listed})
     rows = [(tenant, ", ".join(names.get(tenant, [])) or "-") for tenant in all_tenants]
     none = "There are no tenants yet. The first refdesk-admin ingest PATH creates one."
     print_table([("TENANT", "COLLECTIONS"), *rows], empty=none)
@@ -103,7 +101,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
     "--without-storage",
     help="Don't touch the storage that the tenant has of its own. Use it if that storage is lost.",
 )
-async def remove_command(settings: Settings, *, name: str, without_storage: bool, as_json: bool) -> None:
+async def remove_command(settings: Settings, *, name: str, without_storage: bool) -> None:
     """Remove a tenant with all its documents and keys.
 
     Nothing needs to be purged after it: no file holds a text, an access record, an embedding or a
@@ -146,4 +144,4 @@ async def remove_command(settings: Settings, *, name: str, without_storage: bool
         f"{counted(len(collections), 'collection')}, {counted(revoked, 'API key')} and all access records"
     )
     removed = {"removed": name, "collections": collection_names, "keys": revoked}
-    print_result(removed, f"Removed the tenant {name} with {contents}.", as_json=as_json)
+    print_result(removed, f"Removed the tenant {name} with {contents}.")

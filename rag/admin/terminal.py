@@ -53,8 +53,11 @@ def arguments(*words: str) -> str:
 def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa: ANN401 click's
     """Print text for people, on standard error if `err`. Commands print text with this function only.
 
-    Control characters, which could come from documents, are escaped: they could drive the terminal.
+    With --json, standard output is for JSON alone. Control characters, which could come from documents, are
+    escaped: they could drive the terminal.
     """
+    if wants_json() and not err:
+        return
     safe_text = for_people(str(text))
     click.echo(click.style(safe_text, **style) if style else safe_text, err=err)
 
@@ -97,9 +100,16 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def wants_json() -> bool:
+    """Whether the running command got --json."""
+    context = click.get_current_context(silent=True)  # a program has none
+    return bool(context and context.params.get("as_json"))
+
+
 def print_json(value: object) -> None:
-    """Print a JSON object on standard output, in UTF-8 on every platform, with hidden characters escaped."""
-    click.echo(escape_hidden(json.dumps(value, ensure_ascii=False, default=str)).encode())
+    """With --json, print an object on standard output: in UTF-8 everywhere, hidden characters escaped."""
+    if wants_json():
+        click.echo(escape_hidden(json.dumps(value, ensure_ascii=False, default=str)).encode())
 
 
 def log_line(event: str, *, level: str = "info", **fields: object) -> None:
@@ -117,11 +127,10 @@ def print_note(text: str, *, as_log: bool, before: str = "") -> None:
         echo(f"{before}Note: {text}", err=True)
 
 
-def print_result(result: object, *lines: object, as_json: bool) -> None:
+def print_result(result: object, *lines: object) -> None:
     """Print what a command did: as JSON, or as lines for people."""
-    if as_json:
-        print_json(result)
-    for line in () if as_json else lines:
+    print_json(result)
+    for line in lines:
         echo(line)
 
 

@@ -48,9 +48,7 @@ class ServerCheck:
     first: str
 
 
-async def check_entry(
-    file: HostFile, host: Host, name: str, key: Callable[[], str], *, as_json: bool
-) -> None:
+async def check_entry(file: HostFile, host: Host, name: str, key: Callable[[], str]) -> None:
     """Print what the host would see through its entry with this name.
 
     Raises:
@@ -64,9 +62,7 @@ async def check_entry(
         )
     session = await check_server(entry, key, sys.stderr)
     warning = hidden_tools_warning(host, entry)
-    if as_json:
-        print_json({"host": host.name, "name": name, **asdict(session), "hidden_tools": warning})
-        return
+    print_json({"host": host.name, "name": name, **asdict(session), "hidden_tools": warning})
     server = f"{session.server} (MCP {session.protocol})"
     echo(f"{host.title} reaches {server}, ready after {session.ready_seconds:.1f} s.")
     echo(f"Tools: {', '.join(session.tools)}")

@@ -49,24 +49,21 @@ def _without_secret(line: str, secret: str) -> str:
     return line.replace(secret, "…") if len(secret) >= UNQUOTED_CHARS else line
 
 
-def tell_change(wish: Wish, path: Path, change: str, backup: Path | None, *, as_json: bool) -> None:
+def tell_change(wish: Wish, path: Path, change: str, backup: Path | None) -> None:
     """Print what was done, and on standard error that the copy of the file has a key of this entry."""
     if backup and _has_key(backup, wish):
         echo(
             f"{backup} still has a key of {wish.name}. Remove that file when you don't need it any more.",
             err=True,
         )
-    if as_json:
-        result = {"host": wish.host.name, "name": wish.name, "file": path, "change": change, "backup": backup}
-        print_json(result)
-        return
     words = {
         "added": f"Added {wish.name} to {wish.host.title}.",
         "replaced": f"Replaced {wish.name} in {wish.host.title}.",
         "removed": f"Removed {wish.name} from {wish.host.title}.",
         "unchanged": f"{wish.host.title} has this entry already.",
     }
-    echo(words[change] + (f" The oldest copy of the file is {backup}." if backup else ""))
+    result = {"host": wish.host.name, "name": wish.name, "file": path, "change": change, "backup": backup}
+    print_result(result, words[change] + (f" The oldest copy of the file is {backup}." if backup else ""))
 
 
 def _has_key(backup: Path, wish: Wish) -> bool:
@@ -123,13 +120,11 @@ def _tell_of_launch(settings: Settings, wish: Wish) -> None:
         echo(f"{wish.host.title} must also set {', '.join(names)} for the server.", err=True)
 
 
-def show_hosts(*, as_json: bool) -> None:
+def show_hosts() -> None:
     """Print the hosts with their state and the names of refdesk's entries."""
-    if as_json:
-        hosts = [{"host": host.name, "file": path, "state": state} for host, state, path in _states()]
-        print_json({"hosts": hosts})
-        return
-    print_table([("HOST", "STATE", "FILE"), *((host.name, state, path) for host, state, path in _states())])
+    states = _states()
+    print_json({"hosts": [{"host": host.name, "file": path, "state": state} for host, state, path in states]})
+    print_table([("HOST", "STATE", "FILE"), *((host.name, state, path) for host, state, path in states)])
     echo(
         "\nConnect one with refdesk-admin connect HOST. It shows what changes, and asks before it writes.",
         err=True,
@@ -154,12 +149,12 @@ def _state(host: Host, path: Path) -> str:
     return NOT_CONNECTED if is_here(path) else "not found"
 
 
-def print_skill(settings: Settings, name: str, *, as_json: bool) -> None:
+def print_skill(settings: Settings, name: str) -> None:
     """Print the skill that teaches an agent to use the desk."""
     from rag.search.agents import skill  # noqa: PLC0415 no other output needs it
 
     text = skill(name, settings.server.tools)
-    print_result({"skill": text}, text.removesuffix("\n"), as_json=as_json)
+    print_result({"skill": text}, text.removesuffix("\n"))
 
 
 def how_to_connect() -> str:
@@ -251,7 +246,6 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
     checks: bool,
     skill: bool,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Connect an assistant to this desk. Without HOST: list the hosts on this machine.
 
@@ -267,22 +261,22 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
     --skill prints a skill for agents. Claude Code reads it from ~/.claude/skills/refdesk/SKILL.md.
     """
     if skill:
-        print_skill(settings, name, as_json=as_json)
+        print_skill(settings, name)
         return
     if host is None:
-        show_hosts(as_json=as_json)
+        show_hosts()
         return
     chosen = HOSTS[host]
     key_alone = bool(key_in) and remote is None
     _check_options(chosen, name, key_in=key_alone, only=(prints, links, removes, checks))
     path = chosen.file(Folders.of_this_machine(os.environ))
     if removes:
-        _remove(chosen, name, path, yes=yes, as_json=as_json)
+        _remove(chosen, name, path, yes=yes)
         return
     if checks:
         from rag.admin.connect.connect_check import check_entry  # noqa: PLC0415 no other command needs the SDK
 
-        await check_entry(HostFile.of(chosen, path), chosen, name, _key, as_json=as_json)
+        await check_entry(HostFile.of(chosen, path), chosen, name, _key)
         return
     if remote is not None:
         wish = remote_wish(chosen, name, remote, key_in, (lambda: PLACEHOLDER) if prints or links else _key)
@@ -291,9 +285,9 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
         started = launch(settings, settings_file(), asker_arguments())
         wish = Wish(chosen, name, chosen.local(name, started), {})
     if prints or links:
-        _print_link(wish, as_json=as_json) if links else _print_entry(wish, path, as_json=as_json)
+        _print_link(wish) if links else _print_entry(wish, path)
         tell_of_key(wish, remote)
-    elif _add(wish, path, yes=yes, as_json=as_json):
+    elif _add(wish, path, yes=yes):
         tell_rest(settings, wish, path, remote)
 
 
@@ -330,12 +324,12 @@ def _key() -> str:
     return key
 
 
-def _add(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
+def _add(wish: Wish, path: Path, *, yes: bool) -> bool:
     """Add an entry to a host's file, unless the user declines. Returns whether it is there."""
     file = HostFile.of(wish.host, path)
     present, edits = file.at(wish.keys), wish.edits(file)
     if all(file.at(keys) == value for keys, value in edits.items()):
-        tell_change(wish, path, "unchanged", None, as_json=as_json)
+        tell_change(wish, path, "unchanged", None)
         return True
     another = present is not None and present != edits[wish.keys]
     if another and not yes and not sys.stdin.isatty():
@@ -354,11 +348,11 @@ def _add(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
     if not _may_write(question, yes=yes):
         return False
     backup = file.replace(text)
-    tell_change(wish, path, "replaced" if another else "added", backup, as_json=as_json)
+    tell_change(wish, path, "replaced" if another else "added", backup)
     return True
 
 
-def _remove(host: Host, name: str, path: Path, *, yes: bool, as_json: bool) -> None:
+def _remove(host: Host, name: str, path: Path, *, yes: bool) -> None:
     file, wish = HostFile.read(path), Wish(host, name, {}, {})
     if file.at(wish.keys) is None:
         names = file.at((host.section,))
@@ -372,7 +366,7 @@ def _remove(host: Host, name: str, path: Path, *, yes: bool, as_json: bool) -> N
     show_change(file, text)
     if _may_write("Write this?", yes=yes):
         backup = file.replace(text)
-        tell_change(wish, path, "removed", backup, as_json=as_json)
+        tell_change(wish, path, "removed", backup)
 
 
 def _may_write(question: str, *, yes: bool) -> bool:
@@ -380,15 +374,13 @@ def _may_write(question: str, *, yes: bool) -> bool:
     return yes or not sys.stdin.isatty() or confirm(question)
 
 
-def _print_entry(wish: Wish, path: Path, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"host": wish.host.name, "name": wish.name, "file": path, "entry": wish.entry})
-        return
+def _print_entry(wish: Wish, path: Path) -> None:
     empty = HostFile(path, b"", "", {})
     echo(f"For {wish.host.title}, in {path}:", err=True)
-    echo(empty.edited(wish.edits(empty)).removesuffix("\n"))
+    result = {"host": wish.host.name, "name": wish.name, "file": path, "entry": wish.entry}
+    print_result(result, empty.edited(wish.edits(empty)).removesuffix("\n"))
 
 
-def _print_link(wish: Wish, *, as_json: bool) -> None:
+def _print_link(wish: Wish) -> None:
     url = link(wish.host.name, wish.name, wish.entry, [wish.inputs] if wish.inputs else [])
-    print_result({"host": wish.host.name, "name": wish.name, "link": url}, url, as_json=as_json)
+    print_result({"host": wish.host.name, "name": wish.name, "link": url}, url)

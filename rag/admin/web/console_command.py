@@ -34,7 +34,7 @@ from rag import errors, report
 from rag.access.keys import VALID_DAYS, new_pass
 from rag.admin import search_report
 from rag.admin.command_line import command, flag, settings_file
-from rag.admin.terminal import echo, print_json
+from rag.admin.terminal import echo, print_result
 from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
 from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
 from rag.admin.web.console import Console, EntryError, page_of
@@ -241,7 +241,7 @@ END_SECONDS = 2  # for requests that run when the console ends
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port. Default: a free one."
 )
 @flag("--open", "opens", help="Open the browser.")
-async def console_command(settings: Settings, *, port: int, opens: bool, as_json: bool) -> None:
+async def console_command(settings: Settings, *, port: int, opens: bool) -> None:
     """Show and administer this desk in a browser.
 
     It listens on 127.0.0.1 only, until Ctrl-C. The printed address signs in one browser; after
@@ -261,11 +261,11 @@ async def console_command(settings: Settings, *, port: int, opens: bool, as_json
                 DeskReader.of(settings),
                 Health(settings, settings_file()),
             )
-            if as_json:
-                print_json({"address": door.address})
-            else:
-                echo(f"The console is at {door.address}")
-                echo("The address signs in one browser on this machine. Ctrl-C ends the console.")
+            print_result(
+                {"address": door.address},
+                f"The console is at {door.address}",
+                "The address signs in one browser on this machine. Ctrl-C ends the console.",
+            )
             with _browser_open(door.address if opens else ""):
                 await _serve(console, listener)
 
