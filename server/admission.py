@@ -282,7 +282,7 @@ class RequestLimits:
 
     Clients cancel in two ways. On a connection that lasts (stdio, HTTP+SSE) they send
     `notifications/cancelled`, and the SDK cancels the handler. Over streamable HTTP each request stands
-    alone, in both protocol eras: closing its connection cancels it (`CancelOnDisconnect`). Either way the
+    alone, in both protocol eras: closing its connection cancels it (`cancel_on_disconnect`). Either way the
     cancellation unwinds through `Admission.slot`, which releases the slot.
     """
 

@@ -47,7 +47,7 @@ from server import ENDING, EXIT_FORCED
 from server.admission import Admission
 from server.call_audit import RefusalLog, note_refusal
 from server.http import clients, middleware
-from server.http.auth import PageCookie
+from server.http.auth import page_cookie
 from server.http.oauth import metadata_route
 from server.lazy_desk import LazyDesk
 from server.mcp_apps import DECLARED, SESSION, SESSION_HEADER
@@ -212,9 +212,8 @@ class McpEndpoint:
             security_settings=security,
             max_request_body_size=MAX_MESSAGE_BYTES,
         )
-        self._app = middleware.CancelOnDisconnect(
-            middleware.JsonRpcCheck(AppsSession(self._manager.handle_request))
-        )
+        checked = middleware.json_rpc_check(apps_session(self._manager.handle_request))
+        self._app = middleware.cancel_on_disconnect(checked)
         self._admission = admission
 
     @asynccontextmanager
@@ -300,7 +299,7 @@ def http_app(
     metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
 
     def authorized(app: ASGIApp) -> ASGIApp:
-        return middleware.RequireScope(app, metadata, settings.oauth)
+        return middleware.require_scope(app, metadata, settings.oauth)
 
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok")
@@ -318,7 +317,7 @@ def http_app(
     if http.sse:
         transport = SseServerTransport(MESSAGES_PATH, security, MAX_MESSAGE_BYTES)
         routes.append(Route(SSE_PATH, authorized(SseEndpoint(server, transport, admission)), methods=["GET"]))
-        messages = middleware.JsonRpcCheck(transport.handle_post_message)
+        messages = middleware.json_rpc_check(transport.handle_post_message)
         routes.append(Mount(MESSAGES_PATH, authorized(messages)))
 
     @asynccontextmanager
@@ -338,14 +337,14 @@ def http_app(
         exception_handlers={404: partial(_nothing_here, str(resource))},
         middleware=[  # from the outside in
             Middleware(
-                middleware.RequestTracking, clients.AddressResolver(http.trusted_proxies), refusal_log
+                middleware.request_tracking, clients.AddressResolver(http.trusted_proxies), refusal_log
             ),
-            Middleware(middleware.CrossOrigin, http.allowed_origins, security),
-            Middleware(middleware.ApiKeyHeader),
-            *([Middleware(PageCookie)] if settings.oauth.page_client else []),
+            Middleware(middleware.cross_origin, http.allowed_origins, security),
+            Middleware(middleware.api_key_header),
+            *([Middleware(page_cookie)] if settings.oauth.page_client else []),
             Middleware(clients.FailureLimit, settings.limits.failures_per_minute),  # a guess costs no check
-            Middleware(middleware.HostCheck, security),
-            Middleware(middleware.BodyTimeout, settings.limits.receive_seconds),
+            Middleware(middleware.host_check, security),
+            Middleware(middleware.body_timeout, settings.limits.receive_seconds),
             Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),
             Middleware(AuthContextMiddleware),
         ],
@@ -421,18 +420,15 @@ def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Res
 # Clients that show MCP Apps get a session id. Each of their requests repeats it, as a declaration.
 
 
-class AppsSession:
+def apps_session(app: ASGIApp) -> ASGIApp:
     """Adds the session header to the reply if `initialize` declared the extension (`mcp_apps.SESSION`)."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start" and DECLARED in scope:
                 MutableHeaders(scope=message)[SESSION_HEADER] = SESSION
             await send(message)
 
-        await self._app(scope, receive, marked)
+        await app(scope, receive, marked)
+
+    return serve

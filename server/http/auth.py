@@ -1,7 +1,7 @@
 """Authentication: which credentials are accepted, and whose they are. Tokens are verified in `oauth`.
 
 A browser signs in to the pages of passages by OAuth's authorization code with PKCE, as a public client. The
-issuer's token stays in a cookie that the browser sends only to the pages. `PageCookie` makes it the token of
+issuer's token stays in a cookie that the browser sends only to the pages. `page_cookie` makes it the token of
 the request, which is verified, limited and audited like any other. So there are no sessions here, and any
 replica can answer. When the token has expired, the browser goes to the issuer again.
 """
@@ -398,14 +398,10 @@ class PageSignIn:
         return document
 
 
-class PageCookie:
+def page_cookie(app: ASGIApp) -> ASGIApp:
     """Middleware that takes the token of a request for a page from its cookie, and ignores API keys."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request under the token of its cookie."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(f"{PASSAGE_PAGES}/"):
             headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
             cookies = Headers(scope=scope).getlist("cookie")
@@ -413,7 +409,9 @@ class PageCookie:
             if token and not token.startswith(PREFIX.encode()):
                 headers.append((b"authorization", b"Bearer " + token))
             scope = {**scope, "headers": headers}
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return serve
 
 
 def _set_cookie(reply: Response, name: str, value: str, seconds: int | None) -> None:

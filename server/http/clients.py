@@ -267,9 +267,8 @@ class ConnectionLimit:
 class SlowClientProtocol(H11Protocol):
     """Closes connections that send headers too slowly or stop reading (slowloris, slow read).
 
-    uvicorn has no timeout for either. The header timer runs from the connection, or on a kept-alive one
-    from the first byte, until the headers are complete; more bytes don't restart it. Then `BodyTimeout` takes
-    over.
+    uvicorn has no timeout for either. The header timer runs from the connection, or on a kept-alive one from
+    the first byte, until the headers are complete; more bytes don't restart it. Then comes `body_timeout`.
     """
 
     seconds: float

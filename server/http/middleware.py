@@ -53,28 +53,22 @@ PROBES = ("/healthz", "/readyz")
 """Health probes, which an orchestrator may send under any host name."""
 
 
-class RequestTracking:
+def request_tracking(app: ASGIApp, resolver: AddressResolver, refusal_log: RefusalLog) -> ASGIApp:
     """Assigns each request its id and its client's address, and audits requests that never became calls.
 
     The id is the proxy's X-Request-ID or a new one; it is in the reply and in every line of the log. The
     address stands in the scope as `refdesk.client`, and as `client` for the SDK. No reply may be cached.
     """
 
-    def __init__(self, app: ASGIApp, resolver: AddressResolver, refusal_log: RefusalLog) -> None:
-        self._app = app
-        self._resolver = resolver
-        self._refusal_log = refusal_log
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request under its id."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         id_ = _header(scope, b"x-request-id")
         # Anything else could be a caller's words, and the id stands in each line of the log.
         request = RequestInfo(id_ if REQUEST_ID.fullmatch(id_) else uuid4().hex)
         current_request.set(request)
-        client = self._resolver.of_request(scope)
+        client = resolver.of_request(scope)
         scope = {**scope, "client": (client.address, 0), "refdesk.client": client}
 
         async def track(message: Message) -> None:
@@ -86,75 +80,68 @@ class RequestTracking:
                 message = {**message, "headers": headers}
                 refused = message["status"] >= FIRST_ERROR_STATUS and scope["path"] not in PROBES
                 if refused and not request.audited:
-                    self._refusal_log.record(message["status"], client.address, refusal_fields())
+                    refusal_log.record(message["status"], client.address, refusal_fields())
             await send(message)
 
-        await self._app(scope, receive, track)
+        await app(scope, receive, track)
+
+    return serve
 
 
-class HostCheck:
+def host_check(app: ASGIApp, security: TransportSecuritySettings) -> ASGIApp:
     """Checks Host and Origin before anything else, against DNS rebinding and cross-site requests."""
+    sdk_check = TransportSecurityMiddleware(security)
 
-    def __init__(self, app: ASGIApp, security: TransportSecuritySettings) -> None:
-        self._app = app
-        self._security = TransportSecurityMiddleware(security)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request if it names an allowed host and origin."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in PROBES:
             # Hosts are case-insensitive, but the SDK compares their case, here and in its own layer. The
             # scope itself is changed, because outer layers also read it.
             scope["headers"] = [
                 (name, value.lower() if name == b"host" else value) for name, value in scope["headers"]
             ]
-            refused = await self._security.validate_request(Request(scope))
+            refused = await sdk_check.validate_request(Request(scope))
             if refused:
                 name = "host" if refused.status_code == WRONG_HOST else "origin"
                 value = _header(scope, name.encode())
                 note_refusal(f"{name} not allowed: {value if HOST.fullmatch(value) else 'not a name'}")
                 await refused(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return serve
 
 
-class CrossOrigin:
+def cross_origin(app: ASGIApp, origins: Sequence[str], security: TransportSecuritySettings) -> ASGIApp:
     """Lets pages of the listed origins be clients (CORS). All other requests pass it by.
 
     It is outside of limits and authentication: browsers send a preflight without credentials, and a page can
     read a refusal only if that has CORS headers, too. Pages send their keys themselves; nothing here lets a
-    browser add its own credentials for this host, such as the cookie of `PageCookie`.
+    browser add its own credentials for this host, such as the cookie of `page_cookie`.
     """
+    shared = CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=PAGE_METHODS,
+        allow_headers=PAGE_HEADERS,
+        allow_private_network=True,  # a page of the internet that the operator has listed
+        expose_headers=EXPOSED_HEADERS,
+    )
+    checked = host_check(shared, security)  # before a preflight is answered
 
-    def __init__(self, app: ASGIApp, origins: Sequence[str], security: TransportSecuritySettings) -> None:
-        self._app = app
-        self._origins = origins
-        shared = CORSMiddleware(
-            app,
-            allow_origins=origins,
-            allow_methods=PAGE_METHODS,
-            allow_headers=PAGE_HEADERS,
-            allow_private_network=True,  # a page of the internet that the operator has listed
-            expose_headers=EXPOSED_HEADERS,
-        )
-        self._shared = HostCheck(shared, security)  # before a preflight is answered
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        listed = scope["type"] == "http" and _header(scope, b"origin") in origins
+        await (checked if listed else app)(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, with CORS headers if its page is listed."""
-        listed = scope["type"] == "http" and _header(scope, b"origin") in self._origins
-        await (self._shared if listed else self._app)(scope, receive, send)
+    return serve
 
 
-class ApiKeyHeader:
+def api_key_header(app: ASGIApp) -> ASGIApp:
     """Accepts `X-API-Key: …` as `Authorization: Bearer …`, for clients that can't set the latter.
 
     A header Authorization of another scheme is for another party, such as a proxy with its own login.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request with its key as a bearer token."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         tokens = {token for header in scope.get("headers", ()) if (token := _token(*header))}
         if tokens:
             # Different ones count as none: a proxy in front might check one and we another.
@@ -163,7 +150,9 @@ class ApiKeyHeader:
             scope = {**scope, "headers": headers + bearer, CREDENTIALS_DIFFER: not bearer}
             if not bearer:
                 note_refusal("several credentials that differ")
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return serve
 
 
 def _token(name: bytes, value: bytes) -> bytes:
@@ -174,19 +163,14 @@ def _token(name: bytes, value: bytes) -> bytes:
     return token.strip() if name == b"authorization" and scheme.lower() == b"bearer" else b""
 
 
-class BodyTimeout:
+def body_timeout(app: ASGIApp, seconds: float) -> ASGIApp:
     """Answers 408 unless the whole body arrives in time (slow POST attacks)."""
 
-    def __init__(self, app: ASGIApp, seconds: float) -> None:
-        self._app = app
-        self._seconds = seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose body arrives in time."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
-        deadline, complete = anyio.current_time() + self._seconds, False
+        deadline, complete = anyio.current_time() + seconds, False
 
         async def receive_in_time() -> Message:
             nonlocal complete
@@ -198,25 +182,23 @@ class BodyTimeout:
             return message
 
         try:
-            await self._app(scope, receive_in_time, send)
+            await app(scope, receive_in_time, send)
         except TimeoutError:
             if complete:
                 raise
             await PlainTextResponse("The request took too long to arrive.", 408)(scope, receive, send)
 
+    return serve
 
-class CancelOnDisconnect:
+
+def cancel_on_disconnect(app: ASGIApp) -> ASGIApp:
     """Cancels a request whose client has disconnected.
 
     A client cancels a request over streamable HTTP by closing its connection, in both protocol eras. The SDK
     watches for that only while it streams a reply; ours are single JSON documents.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request while its client is connected."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         complete = anyio.Event()
 
         async def receive_and_notice_end() -> Message:
@@ -233,64 +215,55 @@ class CancelOnDisconnect:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch, tasks.cancel_scope)
-                await self._app(scope, receive_and_notice_end, send)
+                await app(scope, receive_and_notice_end, send)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:  # unwrap the app's exception for outer middleware
             raise group.exceptions[0] from None
 
+    return serve
 
-class RequireScope:
+
+def require_scope(app: ASGIApp, metadata_url: str, oauth: OAuthSettings) -> ASGIApp:
     """Answers 401 or 403 unless the caller is authenticated and has the scope of searches.
 
     It tells clients which scopes to ask for. Where tokens are accepted, `metadata_url` tells them whom. A
     caller whom no scope would help is told why, and not to sign in again.
     """
+    metadata = {"resource_metadata": metadata_url} if metadata_url else {}
+    requested, missing = {"scope": requested_scopes(oauth)}, missing_scope(oauth)
 
-    def __init__(self, app: ASGIApp, metadata_url: str, oauth: OAuthSettings) -> None:
-        self._app = app
-        self._metadata = {"resource_metadata": metadata_url} if metadata_url else {}
-        self._scope = {"scope": requested_scopes(oauth)}
-        self._missing = missing_scope(oauth)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request of a caller with the scope; tell others where to get a token."""
-        user = scope.get("user")
-        if not isinstance(user, AuthenticatedUser):
-            description = f"Authentication required: {_credentials_problem(scope)}"
-            challenge = self._challenge("invalid_token", description, self._scope)
-            body = {"error": "invalid_token", "error_description": description}
-            refused: Response = JSONResponse(body, 401, challenge)
-        elif SEARCH_SCOPE not in user.scopes:
-            reason = user.access_token.refusal if isinstance(user.access_token, Caller) else ""
-            if reason:
-                challenge = self._challenge("access_denied", reason, {})
-            else:
-                challenge = self._challenge("insufficient_scope", self._missing, self._scope)
-            refused = _message(error(None, types.INVALID_REQUEST, reason or self._missing), 403, challenge)
-        else:
-            await self._app(scope, receive, send)
-            return
-        await refused(scope, receive, send)
-
-    def _challenge(self, code: str, description: str, scope: Mapping[str, str]) -> dict[str, str]:
+    def challenge(code: str, description: str, scopes: Mapping[str, str]) -> dict[str, str]:
         note_refusal(description)
-        parameters = {"error": code, "error_description": description, **scope, **self._metadata}
+        parameters = {"error": code, "error_description": description, **scopes, **metadata}
         values = ", ".join(f'{name}="{value}"' for name, value in parameters.items())
         return {"WWW-Authenticate": f"Bearer {values}"}
 
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        user = scope.get("user")
+        if not isinstance(user, AuthenticatedUser):
+            description = f"Authentication required: {_credentials_problem(scope)}"
+            body = {"error": "invalid_token", "error_description": description}
+            headers = challenge("invalid_token", description, requested)
+            refused: Response = JSONResponse(body, 401, headers)
+        elif SEARCH_SCOPE not in user.scopes:
+            reason = user.access_token.refusal if isinstance(user.access_token, Caller) else ""
+            if reason:
+                headers = challenge("access_denied", reason, {})
+            else:
+                headers = challenge("insufficient_scope", missing, requested)
+            refused = _message(error(None, types.INVALID_REQUEST, reason or missing), 403, headers)
+        else:
+            await app(scope, receive, send)
+            return
+        await refused(scope, receive, send)
 
-class JsonRpcCheck:
+    return serve
+
+
+def json_rpc_check(app: ASGIApp) -> ASGIApp:
     """Refuses bodies that `stdio.read_message` refuses, and too long ones."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._buffered = RequestBodyLimitMiddleware(self._check, MAX_MESSAGE_BYTES)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose body is a message."""
-        await self._buffered(scope, receive, send)
-
-    async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
         first: Message | None = await receive()  # the whole body, which the size limit has buffered
         posted = scope["method"] == "POST"  # other methods have no message, and are refused later
         refused = None
@@ -308,7 +281,9 @@ class JsonRpcCheck:
             message, first = first, None
             return message or await receive()
 
-        await self._app(scope, replay, send)
+        await app(scope, replay, send)
+
+    return RequestBodyLimitMiddleware(check, MAX_MESSAGE_BYTES)
 
 
 def _message(refused: types.JSONRPCError, status: int, headers: Mapping[str, str] | None = None) -> Response:

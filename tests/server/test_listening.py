@@ -14,7 +14,7 @@ from rag.config.server_settings import HttpSettings
 from rag.config.settings import Settings
 from server.http.application import announce, transport_security
 from server.http.clients import AddressResolver, ClientAddress
-from server.http.middleware import HostCheck
+from server.http.middleware import host_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ def test_the_start_is_logged_on_standard_error_at_every_level(
 async def test_a_host_name_counts_in_any_case_and_with_the_port_of_its_scheme(
     public_url: str, host: str, status: int
 ) -> None:
-    app = HostCheck(PlainTextResponse(), transport_security(HttpSettings(public_url=public_url)))
+    app = host_check(PlainTextResponse(), transport_security(HttpSettings(public_url=public_url)))
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as client:
         assert (await client.get("http://x/mcp", headers={"Host": host})).status_code == status
 

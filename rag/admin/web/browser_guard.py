@@ -110,18 +110,12 @@ class Door:
         return None
 
 
-class Guard:
+def guard(app: ASGIApp, door: Door, refused: Callable[[int, str], Response]) -> ASGIApp:
     """ASGI middleware: refuses requests that don't pass the door, and adds the headers to every response."""
 
-    def __init__(self, app: ASGIApp, door: Door, refused: Callable[[int, str], Response]) -> None:
-        self._app = app
-        self._door = door
-        self._refused = refused
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that may pass."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
 
         async def with_headers(message: Message) -> None:
@@ -129,6 +123,7 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        refusal = self._door.refusal(scope)
-        app = self._refused(*refusal) if refusal else self._app
-        await app(scope, receive, with_headers)
+        refusal = door.refusal(scope)
+        await (refused(*refusal) if refusal else app)(scope, receive, with_headers)
+
+    return serve

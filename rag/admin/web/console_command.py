@@ -36,7 +36,7 @@ from rag.admin import search_report
 from rag.admin.command_line import command, flag, settings_file
 from rag.admin.terminal import echo, print_result
 from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
-from rag.admin.web.browser_guard import SIGN_IN, Door, Guard
+from rag.admin.web.browser_guard import SIGN_IN, Door, guard
 from rag.admin.web.console import Console, EntryError, page_of
 from rag.admin.web.console_state import Health
 from rag.config.settings import Settings
@@ -128,7 +128,7 @@ def console_app(console: Console) -> Starlette:
             *pages,
             *changes,
         ],
-        middleware=[Middleware(Guard, console.door, _error_page)],
+        middleware=[Middleware(guard, console.door, _error_page)],
         exception_handlers={HTTPException: _http_error},
         lifespan=lifespan,
     )
