@@ -1,6 +1,6 @@
 """Admission control: rate limits and slots, for the process, for each tenant and for each user.
 
-A token bucket limits the rate. A fair queue hands out the slots that a tenant's users share. `RequestLimits`
+A token bucket limits the rate. A fair queue hands out the slots that a tenant's users share. `request_limits`
 holds a slot during each request, and gives the request a deadline.
 """
 
@@ -22,7 +22,7 @@ from rag.errors import BusyError
 from rag.runtime import cores
 
 if TYPE_CHECKING:
-    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+    from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 
 
 class TokenBucket:
@@ -277,7 +277,9 @@ UNLIMITED = frozenset({"initialize", "ping", "server/discover"})
 """Methods that cost nothing and must be answered even by a busy server."""
 
 
-class RequestLimits:
+def request_limits(
+    admission: Admission, limits: LimitSettings, principal_of: Callable[[Any], Principal]
+) -> ServerMiddleware[Any]:
     """Middleware that waits for a slot and cancels a request after `request_seconds`, waiting included.
 
     Clients cancel in two ways. On a connection that lasts (stdio, HTTP+SSE) they send
@@ -286,24 +288,12 @@ class RequestLimits:
     cancellation unwinds through `Admission.slot`, which releases the slot.
     """
 
-    def __init__(
-        self, admission: Admission, limits: LimitSettings, principal_of: Callable[[Any], Principal]
-    ) -> None:
-        self._admission = admission
-        self._seconds = limits.request_seconds
-        self._principal_of = principal_of
-
-    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Run the rest of the chain in a slot and before the deadline."""
+    async def limit(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         # The deadline includes the wait for a slot: the client's own timeout runs meanwhile.
-        with anyio.fail_after(self._seconds):
-            async with self._slot(ctx):
+        with anyio.fail_after(limits.request_seconds):
+            if ctx.method in UNLIMITED or ctx.method.startswith("notifications/"):
+                return await call_next(ctx)
+            async with admission.slot(principal_of(ctx)):
                 return await call_next(ctx)
 
-    @asynccontextmanager
-    async def _slot(self, ctx: ServerRequestContext[Any, Any]) -> AsyncIterator[None]:
-        if ctx.method in UNLIMITED or ctx.method.startswith("notifications/"):
-            yield
-            return
-        async with self._admission.slot(self._principal_of(ctx)):
-            yield
+    return limit

@@ -1,6 +1,6 @@
 """The handlers of the protocol's methods, and the middleware around them, independent of the transport.
 
-`create_server` also declares the extensions that the server offers. `ErrorBoundary` translates errors;
+`create_server` also declares the extensions that the server offers. `error_boundary` translates errors;
 nothing else does.
 """
 
@@ -39,14 +39,14 @@ from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.search.tool_arguments import argument_error, decode_json
 from rag.uris import resource_uri
 from server import call_audit, mcp_apps, resources, tool_listing, tools
-from server.admission import Admission, RequestLimits
+from server.admission import Admission, request_limits
 from server.call_audit import current_request
 from server.lazy_desk import LazyDesk
 from server.resources import can_complete, complete_argument, completion
 from server.tools import callable_tools, principal_through, principal_through_any
 
 if TYPE_CHECKING:
-    from mcp.server.context import CallNext, HandlerResult
+    from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 
     from server.intake import Intake
 
@@ -126,16 +126,16 @@ def create_server(  # noqa: PLR0913 the parts of a server
     # From the outside in: what a step refuses is recorded and put into words by those before it. They replace
     # the SDK's own spans, which would quote callers.
     server.middleware[:] = [
-        ErrorBoundary(lazy_desk, settings.limits, remote=remote),
+        error_boundary(lazy_desk, settings.limits, remote=remote),
         call_audit.CallRecorder(principal_of, measure, settings.server),
-        RequestLimits(admission, settings.limits, principal_of),
+        request_limits(admission, settings.limits, principal_of),
         decode_arguments,
     ]
     if settings.server.apps:
         server.middleware.append(mcp_apps.note_declaration)
     if remote:
         server.extensions |= extensions(settings)
-        server.middleware.append(Introduction(lazy_desk, settings.server, admission, principal_of))
+        server.middleware.append(introduction(lazy_desk, settings.server, admission, principal_of))
     return server
 
 
@@ -415,18 +415,27 @@ class App:
         question = arguments.get("question", "").strip()
         if not question:
             raise InvalidRequestError("The prompt 'answer' needs the argument question.")
-        text = tool_listing.answer_prompt(self._tools(context), question)
+        text = tool_listing.with_names(tool_listing.ANSWER_PROMPT, self._tools(context), question=question)
         content = types.TextContent(text=text + tool_listing.narrowing(arguments))
         message = types.PromptMessage(role="user", content=content)
         return types.GetPromptResult(description=tool_listing.PROMPT.description, messages=[message])
 
     async def list_skills(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
-        """skills/list."""
-        return resources.list_skills(context, params, self.settings.server, self._tools(context))
+        """skills/list: the skill; empty for a caller without tools."""
+        if params.cursor is not None:
+            raise InvalidRequestError(resources.ONE_PAGE)
+        called = self._tools(context)
+        skills = [resources.skill_entry(self.settings.server, called)] if called else []
+        return resources.with_lifetime(context, {"skills": skills})
 
     async def get_skill(self, context: Context, params: resources.GetSkillParams) -> dict[str, Any]:
         """skills/get."""
-        return resources.get_skill(context, params, self.settings.server, self._tools(context))
+        called = self._tools(context)
+        if not called or params.uri != resources.skill_uri(self.settings.server):
+            raise NotFoundError(resources.NO_SKILL)
+        return resources.with_lifetime(
+            context, {"skill": resources.skill_entry(self.settings.server, called)}
+        )
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """completion/complete: for the resource templates and the prompt, of what the principal may read."""
@@ -460,16 +469,12 @@ def message_for(error: RefdeskError, *, remote: bool) -> str:
     return f"{error.for_caller} The operator's log has the reason under request {id_}."
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorBoundary:
+def error_boundary(
+    lazy_desk: LazyDesk, limits: server_settings.LimitSettings, *, remote: bool
+) -> ServerMiddleware[Any]:
     """Middleware that turns every exception into a protocol error with a safe message."""
 
-    lazy_desk: LazyDesk
-    limits: server_settings.LimitSettings
-    remote: bool
-
-    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Run the rest of the chain and translate what it raises."""
+    async def translate(ctx: Context, call_next: CallNext) -> HandlerResult:
         # First errors that a caller can act on, then errors for the operator only. The latter are logged,
         # because their reason must not leave the server.
         try:
@@ -485,10 +490,10 @@ class ErrorBoundary:
             raise MCPError(BUSY, str(error), {"retryAfterMs": 1000 * error.retry_seconds}) from None
         except RefdeskError as error:
             log.warning("%s failed: %s", ctx.method, error)
-            raise MCPError(types.INTERNAL_ERROR, message_for(error, remote=self.remote)) from None
+            raise MCPError(types.INTERNAL_ERROR, message_for(error, remote=remote)) from None
         except TimeoutError:
-            log.warning("%s took over %g s", ctx.method, self.limits.request_seconds)
-            seconds = f"{self.limits.request_seconds:g} s"
+            log.warning("%s took over %g s", ctx.method, limits.request_seconds)
+            seconds = f"{limits.request_seconds:g} s"
             message = f"The request was cancelled after {seconds}. Ask for less at once, or again later."
             raise MCPError(types.INTERNAL_ERROR, message) from None
         except (MCPError, ValidationError):  # the SDK words these itself, without the caller's values
@@ -497,14 +502,20 @@ class ErrorBoundary:
             log.exception("%s crashed", ctx.method)
             raise MCPError(types.INTERNAL_ERROR, "Internal server error") from None
         finally:
-            self.lazy_desk.first_reply.set()  # the desk opens only now: see `lazy_desk`
+            lazy_desk.first_reply.set()  # the desk opens only now: see `lazy_desk`
+
+    return translate
 
 
 INTRODUCING = frozenset({"initialize", "server/discover"})
 
 
-@dataclass(frozen=True, slots=True)
-class Introduction:
+def introduction(
+    lazy_desk: LazyDesk,
+    server: server_settings.ServerSettings,
+    admission: Admission,
+    principal_of: Callable[[Any], Principal],
+) -> ServerMiddleware[Any]:
     """Middleware that adds an overview of readable collections to the instructions, for hosts over HTTP.
 
     Over stdio, the instructions are the first thing that a host asks for, and it must not wait for the engine
@@ -512,25 +523,21 @@ class Introduction:
     Over HTTP the engine is open before the first host connects.
     """
 
-    lazy_desk: LazyDesk
-    server: server_settings.ServerSettings
-    admission: Admission
-    principal_of: Callable[[Any], Principal]
-
-    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Run the rest of the chain and complete its result."""
+    async def introduce(ctx: Context, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
         if ctx.method not in INTRODUCING or not isinstance(result, dict):
             return result
-        principal = self.principal_of(ctx)
-        called = callable_tools(self.server, principal)
+        principal = principal_of(ctx)
+        called = callable_tools(server, principal)
         try:
-            async with self.admission.slot(principal):  # greetings need no slot, but counting documents does
-                overview = await self.lazy_desk.overview(principal_through_any(principal, called))
+            async with admission.slot(principal):  # greetings need no slot, but counting documents does
+                overview = await lazy_desk.overview(principal_through_any(principal, called))
         except BusyError:
             log.info("The server is too busy to put an overview of the desk into its instructions.")
             return result
-        return result | {"instructions": tool_listing.instructions(self.server, called, overview)}
+        return result | {"instructions": tool_listing.instructions(server, called, overview)}
+
+    return introduce
 
 
 def _no_headers(_tool: str) -> None:
@@ -557,17 +564,16 @@ def _arguments(
 async def _within_bytes(
     render: Callable[[int], Result], max_chars: int, max_bytes: int = MAX_REPLY_BYTES
 ) -> Result:
-    """As `_fitting`, in a thread, because replies can be long."""
-    return await to_thread.run_sync(_fitting, render, max_chars, max_bytes)
-
-
-def _fitting(render: Callable[[int], Result], max_chars: int, max_bytes: int) -> Result:
     """The result of `render(max_chars)`, or of fewer characters until it fits into `max_bytes`."""
-    result = render(max_chars)
-    while most_bytes(result) > max_bytes and (size := size_on_the_wire(result)) > max_bytes:
-        max_chars = max_chars * max_bytes // size
-        result = render(max_chars)
-    return result
+
+    def fitting(chars: int) -> Result:
+        result = render(chars)
+        while most_bytes(result) > max_bytes and (size := size_on_the_wire(result)) > max_bytes:
+            chars = chars * max_bytes // size
+            result = render(chars)
+        return result
+
+    return await to_thread.run_sync(fitting, max_chars)  # because replies can be long
 
 
 def most_bytes(result: Result) -> int:

@@ -93,7 +93,7 @@ class LazyDesk:
         It doesn't open the desk for a tenant without documents, or while the file of overviews is valid.
         """
         try:
-            if not await self._has_tenant(principal.tenant):
+            if not await to_thread.run_sync(has_tenant, self._settings.home, principal.tenant):
                 return ()
             stored = await self._kept_overview(principal) if self._desk is None else None
             return await (await self.desk()).overview(principal) if stored is None else stored
@@ -130,12 +130,6 @@ class LazyDesk:
             home = await to_thread.run_sync(home_of, self._settings, tenant)
             return None if isinstance(home, Bucket) else home
         return None
-
-    async def _has_tenant(self, tenant: str) -> bool:
-        home = self._settings.home
-        if isinstance(home, Bucket):  # may take a while to answer
-            return await to_thread.run_sync(has_tenant, home, tenant)
-        return has_tenant(home, tenant)
 
     async def close(self) -> None:
         """Close the desk. Only needed if the process outlives it."""

@@ -23,7 +23,7 @@ from mcp import MCPError, types
 from rag.answers import Extract
 from rag.config.server_settings import ServerSettings, ToolSettings
 from rag.corpus import Principal, Source
-from rag.errors import InvalidRequestError, NotFoundError
+from rag.errors import NotFoundError
 from rag.search.agents import skill, skill_name
 from rag.search.overview import CollectionOverview, Single
 from rag.search.reply.reply_parts import shown_date, timestamp
@@ -208,38 +208,6 @@ class GetSkillParams(types.RequestParams):
     uri: str
 
 
-def list_skills(
-    context: ServerRequestContext[Any, Any],
-    params: types.PaginatedRequestParams,
-    server: ServerSettings,
-    tools: Sequence[ToolSettings],
-) -> dict[str, Any]:
-    """The result of `skills/list`: the skill; empty for a caller without tools.
-
-    Raises:
-        InvalidRequestError: the request has a cursor.
-    """
-    if params.cursor is not None:
-        raise InvalidRequestError(ONE_PAGE)
-    return _with_lifetime(context, {"skills": [_skill_entry(server, tools)] if tools else []})
-
-
-def get_skill(
-    context: ServerRequestContext[Any, Any],
-    params: GetSkillParams,
-    server: ServerSettings,
-    tools: Sequence[ToolSettings],
-) -> dict[str, Any]:
-    """The result of `skills/get`.
-
-    Raises:
-        NotFoundError: the caller has no such skill.
-    """
-    if not tools or params.uri != skill_uri(server):
-        raise NotFoundError(NO_SKILL)
-    return _with_lifetime(context, {"skill": _skill_entry(server, tools)})
-
-
 def skill_uri(server: ServerSettings) -> str:
     """The URI of the skill's only file."""
     return f"skill://{skill_name(server.name)}/SKILL.md"
@@ -258,7 +226,7 @@ def read_skill(server: ServerSettings, tools: Sequence[ToolSettings]) -> types.R
     return types.ReadResourceResult(contents=[file])
 
 
-def _skill_entry(server: ServerSettings, tools: Sequence[ToolSettings]) -> dict[str, Any]:
+def skill_entry(server: ServerSettings, tools: Sequence[ToolSettings]) -> dict[str, Any]:
     """The skill in results: its front matter, and its files with their digests."""
     import yaml  # noqa: PLC0415 few clients ask, and the server starts faster without it
 
@@ -268,5 +236,6 @@ def _skill_entry(server: ServerSettings, tools: Sequence[ToolSettings]) -> dict[
     return {"uri": uri, "frontmatter": yaml.safe_load(text.split("---\n")[1]), "resources": [file]}
 
 
-def _with_lifetime(context: ServerRequestContext[Any, Any], result: dict[str, Any]) -> dict[str, Any]:
+def with_lifetime(context: ServerRequestContext[Any, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """The result of a method of skills, as long as it may be kept."""
     return result | NOT_KEPT if context.protocol_version >= SINCE else result

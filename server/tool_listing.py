@@ -101,16 +101,11 @@ def instructions(
     server: ServerSettings, tools: Sequence[ToolSettings], overview: Sequence[CollectionOverview] = ()
 ) -> str:
     """The instructions for a model: an introduction, how to use the tools, and the overview."""
-    text = f"{server.instructions or INTRODUCTION}\n{_with_names(RULES, tools)}"
+    text = f"{server.instructions or INTRODUCTION}\n{with_names(RULES, tools)}"
     return with_overview(text, overview, MAX_TEXT_CHARS, server)
 
 
-def answer_prompt(tools: Sequence[ToolSettings], question: str) -> str:
-    """The text of the prompt `answer`."""
-    return _with_names(ANSWER_PROMPT, tools, question=question)
-
-
-def _with_names(text: str, tools: Sequence[ToolSettings], **values: str) -> str:
+def with_names(text: str, tools: Sequence[ToolSettings], **values: str) -> str:
     """A text with the names of the tools and other values; without the items about openers if none exists."""
     text = text if any(tool.opener for tool in tools) else without_opener(text)
     return text.format_map({**_names(tools), **values})

@@ -200,27 +200,24 @@ SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
 
 
 class McpEndpoint:
-    """The POST endpoint of streamable HTTP, for both protocol eras and without sessions."""
+    """The POST endpoint of streamable HTTP, for both protocol eras and without sessions.
+
+    Its `manager`, the SDK's, must run meanwhile.
+    """
 
     def __init__(
         self, server: Server[Any], security: TransportSecuritySettings, admission: Admission
     ) -> None:
-        self._manager = StreamableHTTPSessionManager(
+        self.manager = StreamableHTTPSessionManager(
             server,
             json_response=True,  # nothing to stream: a request has one reply and no progress
             stateless=True,
             security_settings=security,
             max_request_body_size=MAX_MESSAGE_BYTES,
         )
-        checked = middleware.json_rpc_check(apps_session(self._manager.handle_request))
+        checked = middleware.json_rpc_check(apps_session(self.manager.handle_request))
         self._app = middleware.cancel_on_disconnect(checked)
         self._admission = admission
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run the SDK's manager while requests are served."""
-        async with self._manager.run():
-            yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a POST request, or reject it early: before its body is read."""
@@ -322,7 +319,7 @@ def http_app(
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with endpoint.running(), anyio.create_task_group() as tasks:
+        async with endpoint.manager.run(), anyio.create_task_group() as tasks:
             lazy_desk.first_reply.set()  # no host is waiting: open the desk at once
             lazy_desk.listed.set()
             tasks.start_soon(lazy_desk.warm_up)

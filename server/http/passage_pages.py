@@ -332,13 +332,9 @@ def _listener(port_file: Path) -> socket.socket:
     try:
         listener = socket.create_server((HOST, port))
     except (OSError, OverflowError):
-        return _without_delay(socket.create_server((HOST, 0)))
-    with suppress(OSError):
-        port_file.write_text(str(listener.getsockname()[1]), encoding="ascii")
-    return _without_delay(listener)
-
-
-def _without_delay(listener: socket.socket) -> socket.socket:
-    """The listener, with small replies sent at once; otherwise a page would wait 40 ms."""
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener = socket.create_server((HOST, 0))
+    else:
+        with suppress(OSError):
+            port_file.write_text(str(listener.getsockname()[1]), encoding="ascii")
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a page would wait 40 ms
     return listener

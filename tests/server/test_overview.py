@@ -20,7 +20,7 @@ from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.run_history import IngestionRun
 from server.admission import Admission
-from server.handlers import Introduction
+from server.handlers import introduction
 from server.lazy_desk import LazyDesk
 from server.tool_listing import INCOMPLETE
 
@@ -156,7 +156,7 @@ async def test_over_http_the_instructions_say_at_once_what_each_key_may_read(
 async def test_a_caller_who_may_not_ask_more_is_greeted_all_the_same_without_counting(office: Path) -> None:
     settings, ann = Settings(data=office), Principal("default", "ann")
     admission = Admission(LimitSettings(requests_per_minute=1))
-    greet = Introduction(LazyDesk(settings), settings.server, admission, lambda _context: ann)
+    greet = introduction(LazyDesk(settings), settings.server, admission, lambda _context: ann)
 
     async def plain(_context: object) -> dict[str, str]:
         return {"instructions": "plain", "kept": "yes"}
