@@ -459,14 +459,12 @@ class Retrieved:
 class Calibration:
     """The cosines that an embedder gives: to `unrelated` texts, and to a question and its answer (`related`).
 
-    `related` is None if it was not measured. The values are the model's own or, with `passages`, an estimate
-    from this number of the collection's chunks. `elsewhere` is always the collection's: the cosine of a
-    sentence and the nearest passage of another document, by `sampled` chunks that everybody may read.
+    `related` is None if it was not measured. `elsewhere` is the collection's: the cosine of a sentence and
+    the nearest passage of another document, by `sampled` chunks that everybody may read.
     """
 
     unrelated: float
     related: float | None = None
-    passages: int = 0
     elsewhere: float | None = None
     sampled: int = 0
 

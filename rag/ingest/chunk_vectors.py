@@ -6,12 +6,12 @@ stored without a vector, and each later run requests it again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TypeAlias, cast
 
 import anyio
 import numpy as np
@@ -23,12 +23,7 @@ from rag.ingest.prepare import Prepared
 from rag.ingest.report import Progress
 from rag.ingest.source_files import LocalFile
 from rag.models.embed import CONTROL, Embedder
-from rag.models.embed.calibration import (
-    MIN_PASSAGES,
-    cosine_elsewhere,
-    measured_calibration,
-    unrelated_cosine,
-)
+from rag.models.embed.calibration import MIN_PASSAGES, cosine_elsewhere, measured_calibration
 from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
@@ -120,82 +115,43 @@ async def ask_again(
 
 
 SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions
-GROWTH = 4  # times as many chunks: then an endpoint is measured again
+GROWTH = 4  # times as many chunks: then a collection is measured again
 LARGE = 1_000  # chunks; more of them don't change the measurement
 
 
-class Sampled(Protocol):
-    """Tables of chunks."""
-
-    async def sample(self, limit: int) -> tuple[list[str], Vectors]:
-        """As `CollectionWriter.sample`."""
-
-    async def sample_for_everybody(self, limit: int, least: int) -> tuple[list[str], Vectors, list[str]]:
-        """As `CollectionWriter.sample_for_everybody`."""
+Sample: TypeAlias = "Callable[[int, int], Awaitable[tuple[list[str], Vectors, list[str]] | None]]"
+"""As `CollectionWriter.sample_for_everybody`."""
 
 
-async def calibration(embedder: Embedder, tables: Sampled, stored: Calibration | None) -> Calibration | None:
-    """The calibration of the embedder's cosines, measured with the model itself or on passages in `tables`.
+async def calibration(embedder: Embedder, sample: Sample, stored: Calibration | None) -> Calibration | None:
+    """The calibration of the embedder's cosines, measured with the model itself.
 
-    The stored calibration stays unless the tables have grown much since, so that similarities don't change
-    with every run. The English built-in model needs no scale: the others are calibrated to its own.
+    The model's own scale is measured once. The similarity of sentences to passages elsewhere is measured
+    again when the tables have grown much, so that similarities don't change with every run. Only passages
+    that everybody may read count, because thresholds of weak evidence depend on them.
     """
-    scale = await _scale(embedder, tables, stored)
-    measured = scale and await _with_elsewhere(embedder, tables, scale)
-    return None if measured == AS_IT_IS else measured
-
-
-async def _scale(embedder: Embedder, tables: Sampled, stored: Calibration | None) -> Calibration | None:
-    """The scale of a model; None if it has no vector for a text, or is not worth a request yet."""
-    if embedder.identity.provider == "openai":
-        return await _scale_of_endpoint(embedder, tables, stored)
-    if stored:
+    provider = embedder.identity.provider
+    if provider == "none" or (stored and stored.sampled >= LARGE):
         return stored
-    match embedder.identity.provider:
-        case "builtin" if embedder.identity.model != MULTILINGUAL_MODEL:
-            return AS_IT_IS
-        case "builtin" | "onnx":
-            with suppress(ProviderError):
-                return await measured_calibration(embedder)
-    return None
-
-
-async def _scale_of_endpoint(
-    embedder: Embedder, tables: Sampled, stored: Calibration | None
-) -> Calibration | None:
-    """As `_scale`, for a model that may cost money: it is asked only once there are enough passages.
-
-    If it fails, the scale is estimated from the passages' vectors, which are already paid for.
-    """
-    if stored and not 0 < stored.passages < LARGE:
-        return stored
-    sources, vectors = await tables.sample(SAMPLE)
-    if stored and len(sources) < GROWTH * stored.passages:  # so few more would hardly change it
-        return stored
-    unrelated = unrelated_cosine(sources, vectors)
-    if unrelated is None:
-        return stored
-    try:
-        return await measured_calibration(embedder)
-    except ProviderError:
-        return Calibration(unrelated, passages=len(sources))
-
-
-async def _with_elsewhere(embedder: Embedder, tables: Sampled, scale: Calibration) -> Calibration:
-    """The scale with the similarity of sentences to passages elsewhere, unless it is an estimate.
-
-    Only passages that everybody may read count, because thresholds of weak evidence depend on them.
-    """
-    if scale.passages or scale.sampled >= LARGE:
-        return scale
-    least = max(GROWTH * scale.sampled, MIN_PASSAGES)
-    sources, vectors, texts = await tables.sample_for_everybody(SAMPLE, least)
-    if len(sources) < least:
-        return scale
-    elsewhere = None
+    passages = await sample(SAMPLE, max(GROWTH * (stored.sampled if stored else 0), MIN_PASSAGES))
+    scale = stored
     with suppress(ProviderError):
-        elsewhere = await cosine_elsewhere(embedder, sources, vectors, texts)
-    return scale if elsewhere is None else replace(scale, elsewhere=elsewhere, sampled=len(sources))
+        # A model behind an endpoint may cost money: a small collection isn't worth a request.
+        if scale is None and (passages or provider != "openai"):
+            scale = await _own_scale(embedder)
+        if scale and passages:
+            elsewhere = await cosine_elsewhere(embedder, *passages)
+            if elsewhere is not None:
+                scale = replace(scale, elsewhere=elsewhere, sampled=len(passages[0]))
+    return None if scale == AS_IT_IS else scale
+
+
+async def _own_scale(embedder: Embedder) -> Calibration:
+    """The English built-in model needs no scale: the others are calibrated to its own."""
+    identity = embedder.identity
+    if identity.provider == "builtin" and identity.model != MULTILINGUAL_MODEL:
+        return AS_IT_IS
+    return await measured_calibration(embedder)
 
 
 async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:
@@ -203,7 +159,7 @@ async def calibrate(writer: CollectionWriter, embedder: Embedder) -> None:
     collection = writer.collection
     if not writer.writes:
         return
-    scale = await calibration(embedder, writer, collection.calibration)
+    scale = await calibration(embedder, writer.sample_for_everybody, collection.calibration)
     if scale != collection.calibration:
         await redefine(writer, calibration=scale)
 

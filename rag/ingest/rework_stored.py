@@ -143,7 +143,7 @@ async def _complete(
     now = await writer.records()  # rights can change at any time
     await target.relabel({id_: record.access for id_, record in now.items()})
     await target.finish({id_: row["generation"] for id_, row in rows.items()})
-    scale = await calibration(embedder, target, coming.calibration)
+    scale = await calibration(embedder, target.sample_for_everybody, coming.calibration)
     await redefine(writer, coming=replace(coming, calibration=scale))
     return await run.result(len(stay))
 

@@ -234,10 +234,7 @@ def _scale(embedder_name: str, state: SearchState) -> Calibration:
         if view.comparable
         and view.table.collection.embedder_name == embedder_name
         and (calibration := view.table.collection.calibration)
-        # A strict plan uses nothing that was measured on passages which the principal may not read.
-        and not (state.plan.strict and calibration.passages)
     ]
-    # The lowest estimate is from the collection with the most diverse subjects, so it is the least biased.
     return min(measured, key=lambda calibration: calibration.unrelated, default=Calibration(0.0))
 
 

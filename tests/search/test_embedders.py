@@ -365,7 +365,6 @@ async def test_similarities_of_a_model_count_from_its_baseline(desks: Desks) -> 
     [
         (Calibration(0.5), lambda cosine: (cosine - 0.5) / 0.5),
         (Calibration(0.2, 0.54), lambda cosine: (cosine - 0.2) / 0.5),
-        (Calibration(0.5, passages=400), lambda cosine: (cosine - 0.5) / 0.5),
     ],
 )
 async def test_similarities_count_from_what_was_measured_unless_the_settings_say_it(
@@ -381,7 +380,7 @@ async def test_similarities_count_from_what_was_measured_unless_the_settings_say
     for answer, changed in (
         (await desks.search(), True),
         (await desks.search(baseline=0.0), False),
-        (strict, not scale.passages),  # which can be others than the asker may read
+        (strict, True),
     ):
         assert len(answer.hits) == len(plain)
         for hit in answer.hits:

@@ -560,7 +560,7 @@ def test_a_name_and_a_body_of_the_embedder_come_back_too() -> None:
 
 
 def test_a_calibration_from_before_sentences_were_compared_comes_back() -> None:
-    former = Calibration(0.4, passages=300)
+    former = Calibration(0.4)
     (row,) = collection_row(replace(COLLECTION, calibration=former)).to_pylist()
     definition = json.loads(row["definition"])
     assert definition["calibration"].pop("elsewhere") is None

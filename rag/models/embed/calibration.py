@@ -3,8 +3,7 @@
 And in a collection: how near to a question passages are that don't answer it.
 
 Models differ in it, from 0 to over .8, and without it every passage of some models would seem relevant. A
-model is asked for vectors of the texts in `calibration.toml`. Of one behind an endpoint that fails, the
-vectors that an ingestion has paid for anyway are compared. rag/models/embed/README.md has the figures.
+model is asked for vectors of the texts in `calibration.toml`. rag/models/embed/README.md has the figures.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ from rag.text.plain_text import sentences
 
 MAX_UNRELATED = 0.95  # of the settings, too; a model that gives more has the same vector for everything
 APART = 0.05  # the least difference of related and unrelated texts from which a scale can be made
-QUARTILE = 0.25
-PAIRS = 20_000  # the standard error of the quartile is then under .002
-MIN_PASSAGES = 100  # in 50 samples of 100 passages the quartile has a standard deviation of at most .012
-MIN_SOURCES = 10
+MIN_PASSAGES, MIN_SOURCES = 100, 10
 ASKED = 128  # sentences: the standard error of their median is then about .02
 SHORTEST = 30  # bytes of such a sentence, as many as ten Chinese characters: headings say too little
 LONGEST = 250  # characters of it: what is longer is a table, or code
@@ -47,7 +43,8 @@ async def measured_calibration(embedder: Embedder) -> Calibration:
     """
     languages = [await cosines_in(language, embedder) for language in PAIRS_BY_LANGUAGE]
     unrelated, related = max(languages, key=lambda cosines: cosines[1] - cosines[0])
-    return Calibration(_within_bounds(unrelated), round(related, 3) if related - unrelated > APART else None)
+    zero = round(min(max(unrelated, 0.0), MAX_UNRELATED), 3)
+    return Calibration(zero, round(related, 3) if related - unrelated > APART else None)
 
 
 async def cosines_in(language: str, embedder: Embedder) -> tuple[float, float]:
@@ -58,27 +55,6 @@ async def cosines_in(language: str, embedder: Embedder) -> tuple[float, float]:
     answers = float(cosines.trace())
     mismatches = len(pairs) * (len(pairs) - 1)
     return (float(cosines.sum()) - answers) / mismatches, answers / len(pairs)
-
-
-def unrelated_cosine(sources: Sequence[str], vectors: Vectors) -> float | None:
-    """The cosine of unrelated texts by the passages of a collection; None if there are too few.
-
-    It is the lower quartile over pairs of different sources. Their mean says more of the collection than of
-    the model: most passages of a manual have its subject in common.
-    """
-    has_vector = vectors.any(axis=1)
-    names, vectors = np.array(sources)[has_vector], vectors[has_vector]
-    if not _are_enough(names.tolist()):
-        return None
-    random = np.random.default_rng(SEED)
-    first, second = random.integers(0, len(vectors), (2, PAIRS))
-    apart = names[first] != names[second]
-    cosines = np.einsum("ij,ij->i", vectors[first[apart]], vectors[second[apart]])
-    return _within_bounds(float(np.quantile(cosines, QUARTILE))) if len(cosines) else None
-
-
-def _are_enough(sources: Sequence[str]) -> bool:
-    return len(sources) >= MIN_PASSAGES and len(set(sources)) >= MIN_SOURCES
 
 
 async def cosine_elsewhere(
@@ -92,7 +68,8 @@ async def cosine_elsewhere(
     Raises:
         ProviderError: the model has no vector for one of the sentences.
     """
-    if not _are_enough([source for source, vector in zip(sources, vectors, strict=True) if vector.any()]):
+    with_vector = [source for source, vector in zip(sources, vectors, strict=True) if vector.any()]
+    if len(with_vector) < MIN_PASSAGES or len({*with_vector}) < MIN_SOURCES:
         return None
     random = np.random.default_rng(SEED)
     questions: dict[str, str] = {}  # with the source of each
@@ -106,7 +83,3 @@ async def cosine_elsewhere(
     cosines = (await embedder.embed([*questions], "query")) @ vectors.T
     cosines[np.array([*questions.values()])[:, None] == np.array(sources)] = -1
     return round(float(np.median(cosines.max(axis=1))), 3)
-
-
-def _within_bounds(unrelated: float) -> float:
-    return round(min(max(unrelated, 0.0), MAX_UNRELATED), 3)

@@ -41,7 +41,7 @@ from rag.store.write import table_maintenance, table_rows
 from rag.store.write.desk_folder import write_whole
 from rag.store.write.locks import Lease
 from rag.store.write.table_maintenance import rows_of, update_rows, upsert
-from rag.store.write.table_rows import WholeSource, sample_for_everybody, sample_vectors
+from rag.store.write.table_rows import WholeSource, sample_for_everybody
 
 if TYPE_CHECKING:
     import lancedb
@@ -277,11 +277,9 @@ class RebuildTarget:
             rows = (await rows_of(self._sources, schema.SUMMARY_COLUMNS)).to_pylist()
         return {row["id"]: row for row in rows}
 
-    async def sample(self, limit: int) -> tuple[list[str], Vectors]:
-        """As `CollectionWriter.sample`."""
-        return await sample_vectors(self._chunks, limit)
-
-    async def sample_for_everybody(self, limit: int, least: int) -> tuple[list[str], Vectors, list[str]]:
+    async def sample_for_everybody(
+        self, limit: int, least: int
+    ) -> tuple[list[str], Vectors, list[str]] | None:
         """As `CollectionWriter.sample_for_everybody`."""
         return await sample_for_everybody(self._chunks, limit, least)
 

@@ -53,7 +53,6 @@ from rag.store.write.table_rows import (
     known_source,
     language_counts,
     sample_for_everybody,
-    sample_vectors,
     whole_sources,
 )
 from rag.text.flags import rules
@@ -534,12 +533,10 @@ class CollectionWriter:
         with engine_errors("dropping old versions"):
             await table_maintenance.drop_old_versions(self.data, keep, self._chunks, self._sources)
 
-    async def sample(self, limit: int) -> tuple[list[str], Vectors]:
-        """The source ids and vectors of at most `limit` chunks, evenly spaced in the collection."""
-        return await sample_vectors(self._chunks, limit)
-
-    async def sample_for_everybody(self, limit: int, least: int) -> tuple[list[str], Vectors, list[str]]:
-        """As `sample` with texts, of chunks that everybody may read; empty if these are less than `least`."""
+    async def sample_for_everybody(
+        self, limit: int, least: int
+    ) -> tuple[list[str], Vectors, list[str]] | None:
+        """As `rag.store.write.table_rows.sample_for_everybody`, of the collection."""
         return await sample_for_everybody(self._chunks, limit, least)
 
     async def rebuild_indexes(self) -> None:

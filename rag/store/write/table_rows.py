@@ -511,35 +511,22 @@ async def count_chunks(chunks: lancedb.AsyncTable) -> Counter[tuple[str, str]]:
     return Counter({(row["source_id"], row["generation"]): row["count_all"] for row in counts})
 
 
-async def sample_vectors(chunks: lancedb.AsyncTable, limit: int) -> tuple[list[str], Vectors]:
-    """The source ids and vectors of at most `limit` chunks, evenly spaced in the table.
-
-    A chunk without a vector has zeros.
-    """
-    with engine_errors("reading vectors"):
-        count = await chunks.count_rows()
-        if not (limit := min(limit, count)):
-            return [], np.empty((0, 1), np.float32)
-        offsets = np.unique(np.linspace(0, count - 1, limit).astype(int)).tolist()
-        rows = await chunks.take_offsets(offsets).select(["source_id", "vector"]).to_arrow()
-    return cast("list[str]", rows["source_id"].to_pylist()), schema.vectors_of(rows)
-
-
 async def sample_for_everybody(
     chunks: lancedb.AsyncTable, limit: int, least: int
-) -> tuple[list[str], Vectors, list[str]]:
-    """As `sample_vectors`, with the texts, of the chunks that everybody in the tenant may read.
+) -> tuple[list[str], Vectors, list[str]] | None:
+    """The source ids, vectors and texts of at most `limit` chunks that everybody in the tenant may read.
 
-    A table with fewer than `least` chunks is not read.
+    They are evenly spaced in the table; one without a vector has zeros. None if the table has fewer than
+    `least` chunks; empty if everybody may read fewer.
     """
     with engine_errors("reading vectors"):
         if await chunks.count_rows() < least:
-            return [], np.empty((0, 1), np.float32), []
+            return None
         readable = await chunks.query().where(FOR_EVERYBODY).with_row_id().select(["source_id"]).to_arrow()
         count = readable.num_rows
-        if not (limit := min(limit, count)):
+        if count < max(1, least):
             return [], np.empty((0, 1), np.float32), []
-        places = np.unique(np.linspace(0, count - 1, limit).astype(int))
+        places = np.unique(np.linspace(0, count - 1, min(limit, count)).astype(int))
         ids = cast("list[int]", readable["_rowid"].take(pa.array(places)).to_pylist())
         rows = await chunks.take_row_ids(ids).select(["source_id", "vector", "body"]).to_arrow()
     sources, texts = (cast("list[str]", rows[name].to_pylist()) for name in ("source_id", "body"))

@@ -23,7 +23,6 @@ from rag.models.embed.calibration import (
     PAIRS_BY_LANGUAGE,
     cosine_elsewhere,
     measured_calibration,
-    unrelated_cosine,
 )
 from rag.models.embed.local_embedder import (
     GIVEN_BACK,
@@ -232,26 +231,21 @@ async def test_keywords_and_signs_are_in_no_other_language(multilingual: LocalEm
     assert shared_parts(texts, vectors, means) == pytest.approx(usual)
 
 
-class NoTables:
-    async def sample(self, limit: int) -> tuple[list[str], Vectors]:
-        raise AssertionError(limit)
-
-    async def sample_for_everybody(self, limit: int, least: int) -> tuple[list[str], Vectors, list[str]]:
-        assert limit > least
-        return [], np.empty((0, 1), np.float32), []
+async def no_passages(limit: int, least: int) -> None:
+    assert limit > least
 
 
 @pytest.mark.slow
 async def test_cosines_are_measured_and_those_of_the_english_model_are_the_scale(
     multilingual: LocalEmbedder, embedder: LocalEmbedder
 ) -> None:
-    measured = await calibration(multilingual, NoTables(), None)
+    measured = await calibration(multilingual, no_passages, None)
     assert measured == await measured_calibration(multilingual)
-    assert await calibration(multilingual, NoTables(), replace(measured, related=1.0)) == replace(
+    assert await calibration(multilingual, no_passages, replace(measured, related=1.0)) == replace(
         measured, related=1.0
     )
     assert measured.unrelated == pytest.approx(0.70, abs=0.03)
-    assert await calibration(embedder, NoTables(), None) is None
+    assert await calibration(embedder, no_passages, None) is None
 
 
 @pytest.mark.parametrize("row", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
@@ -332,22 +326,6 @@ def test_a_scale_without_an_offset_leaves_cosines_as_they_are() -> None:
     assert meaning.on_scale(cosines) is cosines
 
 
-def passages(sources: int, of_each: int, common: float) -> tuple[list[str], Vectors]:
-    """Chunks at random, all with `common` of a subject, and those of one source with more of its own."""
-    random = np.random.default_rng(5)
-    subject = random.standard_normal((sources, 1, 64)) * 3
-    rows = (subject + random.standard_normal((sources, of_each, 64))).reshape(-1, 64)
-    rows = unit_rows(rows) + common * np.eye(64, dtype=np.float32)[0]
-    return [f"s{at // of_each}" for at in range(len(rows))], unit_rows(rows)
-
-
-def test_passages_of_different_documents_show_what_a_model_gives_to_all() -> None:
-    for common, expected in ((0.0, 0.0), (1.0, 0.43), (2.0, 0.77)):
-        cosine = unrelated_cosine(*passages(40, 5, common))
-        assert cosine == pytest.approx(expected, abs=0.05)
-        assert cosine == unrelated_cosine(*passages(40, 5, common))
-
-
 @pytest.mark.anyio
 async def test_a_sentence_is_compared_with_passages_of_other_documents_only() -> None:
     bag = BagOfWords()
@@ -360,12 +338,3 @@ async def test_a_sentence_is_compared_with_passages_of_other_documents_only() ->
     copied = await cosine_elsewhere(bag, [f"{number // 10}" for number in range(200)], twice, texts * 2)
     assert copied == pytest.approx(1)
     assert await cosine_elsewhere(bag, ["0"] * 100, vectors, texts) is None
-
-
-def test_too_few_passages_or_documents_show_nothing() -> None:
-    assert unrelated_cosine(*passages(9, 40, 1.0)) is None
-    assert unrelated_cosine(*passages(33, 3, 1.0)) is None
-    names, vectors = passages(40, 5, 1.0)
-    missing = vectors.copy()
-    missing[:] = 0  # no vector for any of them
-    assert unrelated_cosine(names, missing) is None
