@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import shlex
 import stat
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from rag.access.rule import CredentialBoundTo
 from rag.config.origin_settings import FolderOrigin
@@ -170,38 +169,27 @@ def _paths_in(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple
         yield from _paths_in(part, (*path, key))
 
 
-_TOKEN = re.compile(
-    r'"""(?:[^\\"]|\\.|"(?!""))*+"{3,5}|'  # a string of several lines can end with two quotes of its own
-    r"'''(?:[^']|'(?!''))*+'{3,5}|"
-    r'"(?:[^\\"]|\\.)*+"|'
-    r"'[^']*+'|"
-    r"#[^\n]*+|"
-    r"[\[\]{},\n]|"
-    r"""[^\[\]{},\n"'#]++""",
-    re.DOTALL,
-)
-
-
 def _statements(text: str) -> Iterator[tuple[int, str, list[int]]]:
     """Each header and assignment of a TOML text: its first line, its text, and the lines of its items."""
-    line = first = 1
-    begin = depth = 0
-    items: list[int] = []
-    in_list = awaits_item = False
-    for token in _TOKEN.finditer(text):
-        sign = token[0]
-        if awaits_item and sign.strip() and sign[0] not in "#]},":
-            items.append(line)
-            awaits_item = False
-        depth += (sign in {"[", "{"}) - (sign in {"]", "}"})
-        in_list |= sign == "[" and depth == 1
-        awaits_item |= in_list and depth == 1 and sign in {"[", ","}
-        line += sign.count("\n")
-        if sign == "\n" and depth == 0:
-            yield first, text[begin : token.end()], items
-            first, begin, items = line, token.end(), []
-            in_list = awaits_item = False
-    yield first, text[begin:], items
+    first, statement, items = 1, "", list[int]()
+    for line, part in enumerate(text.split("\n"), 1):
+        statement += f"{part}\n"
+        whole = _parsed(statement)
+        value: Any = _parsed(f"{statement}]") if whole is None else whole  # a list that isn't closed yet
+        while isinstance(value, dict) and value:
+            value = next(iter(value.values()))
+        if isinstance(value, list):
+            items += [line] * (len(value) - len(items))
+        if whole is not None:
+            yield first, statement, items
+            first, statement, items = line + 1, "", []
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
 
 
 def suggestion(name: str, candidates: Iterable[str], *, cutoff: float = 0.75) -> str:

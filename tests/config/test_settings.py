@@ -350,7 +350,7 @@ TWO_TOOLS = "[[server.tools]]\nname = 'a'\n[[server.tools]]\nname = 'b'\n"
         ("[server]\ntools = [\n  # two\n  {name = 'a'},\n\n  {name = 'b', limit = 300},\n]\n", 6),
         ("server.tools = [{name = 'a'}, {name = 'b'},\n {name = '[', limit = 300}]\n", 2),
         ("[server]\ntools = [{name = 'a'}\n, {name = 'b', limit = 300}]\n", 3),
-        ("server = {tools = [{name = 'a'},\n {name = 'b', limit = 300}]}\n", 1),
+        ("server = {tools = [{name = 'a'},\n {name = 'b', limit = 300}]}\n", 2),
         (f"{TWO_TOOLS}limit = 300\n", 5),
         (f"{TWO_TOOLS}[server.tools.opener]\nnam = 'c'\n", 6),
         (f"{TWO_TOOLS}opener.nam = 'c'\n", 5),
