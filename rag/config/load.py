@@ -51,25 +51,6 @@ NAMED_TABLES: Mapping[tuple[str, ...], type[BaseModel]] = {
 """The tables whose names the operator chooses, or that are in a list, by the path of what holds them."""
 TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 """Lists of tables, which an environment variable holds as JSON."""
-REMOVED = {
-    "chunking": "collection set --chunking says it for a collection",
-    "embedder.path": "model takes the folder",
-    "limits.queue_seconds": "a request waits a second for its turn",
-    "limits.requests_per_minute_per_user": "a user may send a quarter of limits.requests_per_minute",
-    "moderation.timeout_seconds": "a moderator has 30 seconds",
-    "reranker.max_tokens": "the window is the model's own, and 512 tokens at most",
-    "reranker.path": "model takes the folder",
-    "reranker.revision": "model pull --revision chooses it",
-    "search.collections": "the collections of a tool in [[server.tools]] are all that it searches",
-    "search.stages.threshold": "dedupe drops passages that share half of their five-word sequences",
-    "search.stages.timeout_seconds": "chat.timeout_seconds and reranker.timeout_seconds are for all stages",
-    "search.stages.weight": "half of a score ages by recency",
-    "server.idle_minutes": "a shared desk ends after 15 idle minutes",
-    "storage.options.account_name": "the variable AZURE_STORAGE_ACCOUNT_NAME says it",
-    "storage.options.virtual_hosted_style_request": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST says it",
-}
-"""Settings and tables of earlier versions, and what holds instead. The most similar name would mislead."""
-GONE = "there is no setting {} any more: {}. Remove it."
 CLEARED = {("storage", "uri")}
 """The settings that an empty environment variable clears: leaving the bucket is a choice of its own."""
 
@@ -223,9 +204,6 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[
         if not name.startswith(ENVIRONMENT_PREFIX) or name == "REFDESK_CONFIG":
             continue
         if name not in variables:
-            for key, instead in REMOVED.items():
-                if f"{name}_".startswith(f"{environment_name(tuple(key.split('.')))}_"):
-                    raise ConfigurationError(f"{name}: {GONE.format(key, instead)}")
             hint = suggestion(name, variables, cutoff=SIMILAR)
             raise ConfigurationError(f"The environment variable {name} is not a setting{hint}")
         keys, annotation = variables[name]
@@ -305,16 +283,6 @@ def _check_consistent(settings: Settings, origin: str, text: str) -> None:
         raise ConfigurationError(f"{where}: {name_of(keys)}: {problem}")
 
 
-def _in_usual_table(path: tuple[str, ...]) -> tuple[str, ...]:
-    """A path in the usual table of its kind: embedders.mine.path -> embedder.path."""
-    match path:
-        case ("embedders", _, *rest):
-            return ("embedder", *rest)
-        case ("search", "profiles" | "of_tenants", _, *rest):
-            return ("search", *rest)
-    return path
-
-
 def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
     path = path_of(details["loc"])
     where, name = _where(path, origin, text), name_of(path)
@@ -322,8 +290,6 @@ def _explanation(details: ErrorDetails, origin: str, text: str) -> str:
         return f"{where}: a value is not text in UTF-8."
     if details["type"] != "extra_forbidden":
         return f"{where}: {describe_mistake(name, details)}"
-    if instead := REMOVED.get(name_of(_in_usual_table(path))):
-        return f"{where}: {GONE.format(name, instead)}"
     names = {".".join(keys): None for keys in setting_keys()} | dict.fromkeys(Settings.model_fields)
     table = NAMED_TABLES.get(path[:-2])
     if path[:-2] == ("origins",):

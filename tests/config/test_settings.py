@@ -373,30 +373,6 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
         ("[search]\n\nlimt = 3\n", "line 3: there is no setting search.limt; did you mean search.limit?"),
         ("[search]\nlimits = 3\n", "line 2: there is no setting search.limits; did you mean search.limit?"),
         (
-            "[embedder]\npath = 'a'\n",
-            "line 2: there is no setting embedder.path any more: model takes the folder. Remove it.",
-        ),
-        (
-            "[[search.stages]]\nstage = 'rerank'\ntimeout_seconds = 5\n",
-            "line 3: there is no setting search.stages.timeout_seconds any more: chat.timeout_seconds and ",
-        ),
-        (
-            "[embedders.mine]\npath = 'a'\n",
-            "line 2: there is no setting embedders.mine.path any more: model takes the folder. Remove it.",
-        ),
-        (
-            "[[search.profiles.mine.stages]]\nstage = 'rerank'\ntimeout_seconds = 5\n",
-            "line 3: there is no setting search.profiles.mine.stages.timeout_seconds any more: chat.",
-        ),
-        (
-            "[[search.of_tenants.acorn.stages]]\nstage = 'dedupe'\nthreshold = 0.9\n",
-            "line 3: there is no setting search.of_tenants.acorn.stages.threshold any more: dedupe ",
-        ),
-        (
-            "[chunking]\nmax_tokens = 99\n",
-            "line 1: there is no setting chunking any more: collection set --chunking ",
-        ),
-        (
             "[embedder]\nroute = 'a'\n",
             "line 2: there is no setting embedder.route. [embedder] has provider, ",
         ),
@@ -610,16 +586,6 @@ def test_all_mistakes_are_reported_at_once(write: Write) -> None:
             "The environment variable REFDESK_SEARCH_LIMT is not a setting; did you mean ",
         ),
         ("REFDESK_XYZZY", "3", "The environment variable REFDESK_XYZZY is not a setting."),
-        (
-            "REFDESK_SERVER_IDLE_MINUTES",
-            "3",
-            "REFDESK_SERVER_IDLE_MINUTES: there is no setting server.idle_minutes any more: a shared desk ",
-        ),
-        (
-            "REFDESK_CHUNKING_MAX_TOKENS",
-            "99",
-            "REFDESK_CHUNKING_MAX_TOKENS: there is no setting chunking any more: collection set --chunking ",
-        ),
         ("REFDESK_SEARCH_LIMIT", "three", "REFDESK_SEARCH_LIMIT must be a whole number, not 'three'."),
         ("REFDESK_SEARCH_LIMIT", "101", "REFDESK_SEARCH_LIMIT must be at most 100, not '101'."),
         (
