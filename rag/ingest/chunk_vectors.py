@@ -19,7 +19,6 @@ import numpy as np
 from rag.config.model_settings import MULTILINGUAL_MODEL
 from rag.corpus import AS_IT_IS, Calibration, Vectors
 from rag.errors import ProviderError
-from rag.ingest.prepare import Prepared
 from rag.ingest.report import Progress
 from rag.ingest.source_files import LocalFile
 from rag.models.embed import CONTROL, Embedder
@@ -56,8 +55,7 @@ async def _vector_batches(
 
 async def with_vectors(
     embedder: Embedder,
-    documents: Sequence[Prepared],
-    collection: str,
+    documents: Sequence[NewSource],
     count: Callable[[int], None],
     *,
     at_once: int = EMBED_AT_ONCE,
@@ -66,10 +64,10 @@ async def with_vectors(
 
     If the embedder fails, returns its error and the first documents, whose vectors are complete.
     """
-    ends = np.cumsum([len(document.chunked.passages) for document in documents])
+    ends = np.cumsum([len(document.passages) for document in documents])
     vectors = np.empty((ends[-1], embedder.identity.dimension), np.float32)
     done, failure = 0, None
-    texts = (text for document in documents for text in document.texts())
+    texts = (text for document in documents for text in document.bodies)
     try:
         async with aclosing(_vector_batches(embedder, texts, at_once)) as batches:
             async for batch in batches:
@@ -79,9 +77,7 @@ async def with_vectors(
     except ProviderError as error:
         failure = error
     by_document = zip(documents, np.split(vectors, ends[:-1]), ends, strict=True)
-    return [
-        document.new_source(collection, rows) for document, rows, end in by_document if end <= done
-    ], failure
+    return [document.with_vectors(rows) for document, rows, end in by_document if end <= done], failure
 
 
 async def _check_model(embedder: Embedder, texts: int) -> None:
@@ -131,7 +127,7 @@ async def calibration(embedder: Embedder, sample: Sample, stored: Calibration | 
     that everybody may read count, because thresholds of weak evidence depend on them.
     """
     provider = embedder.identity.provider
-    if provider == "none" or (stored and stored.sampled >= LARGE):
+    if provider not in {"builtin", "onnx", "openai"} or (stored and stored.sampled >= LARGE):
         return stored
     passages = await sample(SAMPLE, max(GROWTH * (stored.sampled if stored else 0), MIN_PASSAGES))
     scale = stored
@@ -238,13 +234,9 @@ class ByteProgress:
         """Count a file that needs no embedding."""
         self.progress.worked(self.sizes[uri])
 
-    def counter(self, wave: Sequence[Prepared]) -> Callable[[int], None]:
+    def counter(self, wave: Sequence[NewSource]) -> Callable[[int], None]:
         """A function to call with a number of embedded texts; each counts an equal share of its file."""
-        shares = (
-            share
-            for prepared in wave
-            for share in _shares(self.sizes[prepared.file.uri], len(prepared.chunked.passages))
-        )
+        shares = (share for new in wave for share in _shares(self.sizes[new.source.uri], len(new.passages)))
 
         def count(texts: int) -> None:
             self.progress.embedded(texts)

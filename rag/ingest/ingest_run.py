@@ -34,7 +34,7 @@ from rag.ingest.known_sources import (
     name_below_outermost_folder,
     remove_vanished,
 )
-from rag.ingest.prepare import Chunked, FileContent, Preparation, Prepared, as_stored, usual_tokens
+from rag.ingest.prepare import Chunked, FileContent, Preparation, as_stored, usual_tokens
 from rag.ingest.report import (
     InterruptedRunError,
     Outcome,
@@ -126,7 +126,7 @@ async def _bring_to(steps: IngestSteps, discovery: Discovery) -> Report:
     """Call the steps in the only order that works: each uses the state that earlier ones left."""
     await steps.begin(discovery)
     await steps.move(discovery)
-    to_embed, prepared = anyio.create_memory_object_stream[Prepared](math.inf)  # back-pressure bounds both
+    to_embed, prepared = anyio.create_memory_object_stream[NewSource](math.inf)  # back-pressure bounds both
     to_write, embedded = anyio.create_memory_object_stream[NewSource](math.inf)
     await concurrently(
         [
@@ -367,7 +367,7 @@ class IngestSteps:
         source = self._earlier(uri)
         return source.id if source else self._writer.source_id(uri)
 
-    async def prepare(self, discovery: Discovery, to_embed: MemoryObjectSendStream[Prepared]) -> None:
+    async def prepare(self, discovery: Discovery, to_embed: MemoryObjectSendStream[NewSource]) -> None:
         """Read, parse and chunk the files that are new or changed."""
         shared_lanes = [iter(lane) for lane in chunk_vectors.lanes(discovery.files, self._bytes.sizes)]
         async with to_embed:
@@ -380,7 +380,7 @@ class IngestSteps:
         await end_idle()  # their memory is of no use while the rest is embedded
 
     async def _prepare_lane(
-        self, lane: Iterable[Sequence[str]], discovery: Discovery, to_embed: MemoryObjectSendStream[Prepared]
+        self, lane: Iterable[Sequence[str]], discovery: Discovery, to_embed: MemoryObjectSendStream[NewSource]
     ) -> None:
         """Prepare one file of a lane after the other, with its parts. Several tasks may share a lane."""
         for uri in chain.from_iterable(lane):
@@ -389,14 +389,14 @@ class IngestSteps:
                 return
             if document := await self._prepared_or_reported(discovery.files[uri], discovery):
                 # From here on, the size of its text counts, not of its file.
-                await self._back_pressure.enter(uri, len(document.chunked.document.text))
+                await self._back_pressure.enter(uri, len(document.text))
                 with suppress(anyio.BrokenResourceError):  # the embedder failed
                     await to_embed.send(document)
             else:
                 self._back_pressure.leave(uri)
                 self._bytes.pass_over(uri)
 
-    async def _prepared_or_reported(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
+    async def _prepared_or_reported(self, file: LocalFile, discovery: Discovery) -> NewSource | None:
         """The document to store; None, with a reported outcome, if it is unchanged or can't be stored."""
         try:
             self._kept_out.check(file, discovery)  # a part follows its container in `files`, so that is known
@@ -412,7 +412,7 @@ class IngestSteps:
             self.outcomes.fail(file, error, has_earlier=earlier is not None)
         return None
 
-    async def _prepare(self, file: LocalFile, discovery: Discovery) -> Prepared | None:
+    async def _prepare(self, file: LocalFile, discovery: Discovery) -> NewSource | None:
         stored = self._stored.get(file.uri)
         if stored and file.as_stored:
             content = as_stored(file, stored)
@@ -432,17 +432,17 @@ class IngestSteps:
         self.outcomes.note_text(file.uri, chunked.flags, chunked.masked)
         self.outcomes.undeclared.update(chunked.undeclared)
         metadata = self._claims.rights.shown(chunked.document.metadata)
-        return Prepared(file, id_, chunked, claim, metadata, content.state)
+        return chunked.new_source(content, id_, self._writer.collection.name, claim, metadata)
 
     async def embed(
-        self, prepared: MemoryObjectReceiveStream[Prepared], to_write: MemoryObjectSendStream[NewSource]
+        self, prepared: MemoryObjectReceiveStream[NewSource], to_write: MemoryObjectSendStream[NewSource]
     ) -> None:
         """Give every passage its vector."""
-        collection, at_once = self._writer.collection.name, self._executor.texts_at_once
+        at_once = self._executor.texts_at_once
         async with prepared, to_write:
             async for batch in _batches(prepared, at_once):
                 sources, self.failure = await chunk_vectors.with_vectors(
-                    self._embedder, batch, collection, self._bytes.counter(batch), at_once=at_once
+                    self._embedder, batch, self._bytes.counter(batch), at_once=at_once
                 )
                 for source in sources:  # sources embedded before a failure are stored
                     await to_write.send(source)
@@ -551,13 +551,13 @@ def _is_full(wave: Sequence[NewSource]) -> bool:
 
 
 async def _batches(
-    prepared: MemoryObjectReceiveStream[Prepared], at_once: int
-) -> AsyncIterator[list[Prepared]]:
+    prepared: MemoryObjectReceiveStream[NewSource], at_once: int
+) -> AsyncIterator[list[NewSource]]:
     """The documents that are ready, in batches of about `at_once` passages; never waits to fill one."""
     async for document in prepared:
-        batch, texts = [document], len(document.chunked.passages)
+        batch, texts = [document], len(document.passages)
         with suppress(anyio.WouldBlock, anyio.EndOfStream):
             while texts < at_once:
                 batch.append(prepared.receive_nowait())
-                texts += len(batch[-1].chunked.passages)
+                texts += len(batch[-1].passages)
         yield batch

@@ -15,7 +15,7 @@ import json
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
@@ -38,7 +38,6 @@ from rag.corpus import (
     Passage,
     Source,
     Value,
-    Vectors,
 )
 from rag.errors import ParseError, WithheldError
 from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
@@ -59,7 +58,7 @@ from rag.models.embed import Embedder
 from rag.originals import EXPIRES, SCANNED, SIDECAR_BYTES, SIDECAR_SUFFIX, digest_of, local_path, state_of
 from rag.runtime import concurrently
 from rag.store.write.access_claim import Claim
-from rag.store.write.table_rows import Derived, KnownSource, NewSource, body
+from rag.store.write.table_rows import NOT_EMBEDDED, Derived, KnownSource, NewSource
 from rag.text.dates import VALIDITY, validity_in
 from rag.text.flags import Flag, flags_in
 from rag.text.plain_text import lines_at
@@ -192,57 +191,31 @@ class Chunked:
     undeclared: tuple[str, ...] = ()
     derived: Derived | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A chunked document, to be stored under this id.
-
-    `metadata` is the part that readers see. `state` is the file's state just before it was read.
-    """
-
-    file: LocalFile
-    id: str
-    chunked: Chunked
-    claim: Claim
-    metadata: Mapping[str, str]
-    state: FileState | None = None
-
-    def texts(self) -> Iterator[str]:
-        """The text to embed for each passage."""
-        text = self.chunked.document.text
-        return (body(passage.context, text[passage.start : passage.end]) for passage in self.chunked.passages)
-
-    def new_source(self, collection: str, vectors: Vectors) -> NewSource:
-        """The source to write, with one row of `vectors` per passage; a row of zeros means no vector."""
-        chunked, document = self.chunked, self.chunked.document
-        starts = (passage.start for passage in chunked.passages)
+    def new_source(
+        self, content: FileContent, id_: str, collection: str, claim: Claim, metadata: Mapping[str, str]
+    ) -> NewSource:
+        """The source to write under this id, without vectors; `metadata` is the part that readers see."""
+        document = self.document
+        starts = (passage.start for passage in self.passages)
         source = Source(
-            id=self.id,
+            id=id_,
             collection=collection,
-            uri=self.file.uri,
+            uri=content.file.uri,
             title=document.title,
             mime_type=document.mime_type,
-            digest=chunked.digest,
-            chunk_count=len(chunked.passages),
+            digest=self.digest,
+            chunk_count=len(self.passages),
             length=len(document.text),
             ingested_at=datetime.now(UTC),
             url=document.url,
             date=document.date,
-            metadata={**self.metadata, "path": printable(self.file.name)},
-            without_vector=int((~vectors.any(axis=1)).sum()),
-            file=self.state,
+            metadata={**metadata, "path": printable(content.file.name)},
+            file=content.state,
             lines=tuple(lines_at(document.text, starts)) if document.has_lines else (),
         )
-        return NewSource(
-            source,
-            document.text,
-            document.headings,
-            chunked.passages,
-            vectors,
-            claim=self.claim,
-            fields=chunked.fields,
-            derived=chunked.derived,
-        )
+        text, headings = document.text, document.headings
+        new = NewSource(source, text, headings, self.passages, NOT_EMBEDDED, claim, self.fields)
+        return replace(new, derived=self.derived)
 
 
 @dataclass(frozen=True, slots=True)

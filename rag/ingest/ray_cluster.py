@@ -42,10 +42,10 @@ from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ParseError, ProviderError, RefdeskError
 from rag.ingest.chunk_vectors import EMBED_AT_ONCE
 from rag.ingest.document_admission import NotAdmittedError
-from rag.ingest.prepare import Prepared
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.originals import RECIPE
 from rag.runtime import concurrently, cores, install_command
+from rag.store.write.access_claim import Claim
 from rag.store.write.table_rows import Derived
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from rag.ingest.prepare import Chunked, FileContent, Preparation
     from rag.ingest.requested_access import Rights
     from rag.ingest.source_files import Budget
-    from rag.store.write.access_claim import Claim
 
 T = TypeVar("T")
 LOCAL = "local"
@@ -466,9 +465,8 @@ def _chunk(model: bytes, stored: bytes, content: FileContent, budget: Budget) ->
         preparation, collection, rights = _preparation(model, stored)
         chunked = _place(model).portal.call(preparation.chunk, content, budget)
         # Access, id and vectors are decided on the other machine; nothing here depends on them.
-        claim = cast("Claim", None)
-        prepared = Prepared(content.file, "", chunked, claim, rights.shown(chunked.document.metadata))
-        new = prepared.new_source(collection.name, np.zeros((len(chunked.passages), 1), np.float32))
+        metadata = rights.shown(chunked.document.metadata)
+        new = chunked.new_source(content, "", collection.name, Claim(None), metadata)
         return replace(chunked, derived=Derived.of(new, collection))
     except (RefdeskError, NotAdmittedError) as error:
         return error

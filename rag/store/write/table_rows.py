@@ -75,6 +75,20 @@ class NewSource:
     former: Marks = field(default_factory=dict)
     derived: Derived | None = None
 
+    @property
+    def bodies(self) -> list[str]:
+        """The text of each passage that is embedded and whose words are indexed."""
+        return [body(passage.context, self.text[passage.start : passage.end]) for passage in self.passages]
+
+    def with_vectors(self, vectors: Vectors) -> NewSource:
+        """The source with one row of vectors per passage; a row of zeros means no vector."""
+        source = replace(self.source, without_vector=int((~vectors.any(axis=1)).sum()))
+        return replace(self, source=source, vectors=vectors)
+
+
+NOT_EMBEDDED: Vectors = np.empty((0, 1), np.float32)
+"""The vectors of a source that waits for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Derived:
@@ -99,8 +113,7 @@ class Derived:
 
 
 def _terms(new: NewSource, language: Language) -> list[str]:
-    bodies = (body(passage.context, new.text[passage.start : passage.end]) for passage in new.passages)
-    return [terms_of(text, language, new.source) for text in bodies]
+    return [terms_of(text, language, new.source) for text in new.bodies]
 
 
 def body(context: str, text: str) -> str:
@@ -248,7 +261,7 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
         "gap": gaps_between(new.text, passages),
         "section": [[*passage.section, *passage.inner] for passage in passages],
         "depth": [len(passage.section) for passage in passages],
-        "body": [body(passage.context, new.text[passage.start : passage.end]) for passage in passages],
+        "body": new.bodies,
         "vector": schema.vector_column(new.vectors),
     }
     language = analysed_in(collection, new.source.metadata)
