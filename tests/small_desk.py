@@ -27,7 +27,7 @@ import rag.store.write.locks
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, Chunking, EmbedderIdentity, Heading, Passage, Source
 from rag.home import Bucket, Home
-from rag.ingest.ingest_run import Executor, Instructions, LocalExecutor, ingest
+from rag.ingest.ingest_run import Executor, Instructions, ingest
 from rag.ingest.report import Progress
 from rag.ingest.requested_access import Rights
 from rag.ingest.sandbox.parser_pool import parse_safely
@@ -125,7 +125,7 @@ async def ingested(  # noqa: PLR0913 what a run takes
     settings: IngestSettings | None = None,
     chunking: Chunking | None = None,
     progress: Progress | None = None,
-    executor: Executor | None = None,
+    executor: Executor = Executor(),  # noqa: B008 frozen
 ) -> Report:
     """Ingest as `refdesk-admin ingest` does, with the bag of words where no embedder is given."""
     embedder = embedder or BagOfWords()
@@ -140,7 +140,7 @@ async def ingested(  # noqa: PLR0913 what a run takes
             Instructions(
                 settings or IngestSettings(),
                 Rights(stored.visibility),
-                executor=executor or LocalExecutor(),
+                executor=executor,
             ),
             progress or Progress(),
         )

@@ -54,7 +54,7 @@ async def run_estimate(
         cache = cache_of(settings, stored) if has_cache else None
         counting = CountingEmbedder(embedder, cache)
         moderator = unasked(settings.moderation)
-        instructions = Instructions.of(settings, rights, removes=True, moderator=moderator)
+        instructions = Instructions(settings.ingest, rights, removes=True, moderator=moderator)
         began = time.monotonic()
         async with open_rehearsal(settings.home, stored) as writer:
             report = await ingest(writer, counting, paths, instructions, Progress())
@@ -131,7 +131,7 @@ async def make_dry_run(  # noqa: PLR0913 the options of a run
         check_writable(collection)
         rights = replace(rights, usual=usual_visibility(settings, collection))
         moderator = unasked(settings.moderation)
-        instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
+        instructions = Instructions(settings.ingest, rights, removes=removes, moderator=moderator)
         async with open_rehearsal(settings.home, collection) as writer:
             run = origin(collection, writer.spools_in) if origin else paths
             report = await ingest(writer, CountingEmbedder(embedder), run, instructions, Progress())

@@ -35,7 +35,7 @@ from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import Visibility
 from rag.errors import ConfigurationError, RefdeskError, if_system_refuses
 from rag.ingest.document_admission import unasked
-from rag.ingest.ingest_run import GentleExecutor
+from rag.ingest.ingest_run import gentle_executor
 from rag.ingest.report import InterruptedRunError, Report, unmatched_notes
 from rag.originals import LOOK_MS, changes_in, identity, is_below
 from rag.runtime import be_gentle
@@ -170,7 +170,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if gentle:
         be_gentle()
         tell = partial(_tell_battery, as_log=options.as_log)
-        options = replace(options, executor=GentleExecutor(tell=tell))
+        options = replace(options, executor=gentle_executor(tell))
     target = settings, paths, collection, rights
     if estimate:
         report = await run_estimate(*target, embedder_name=options.embedder_name)

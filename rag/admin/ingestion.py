@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -82,7 +82,7 @@ class RunOptions:
     known_ok: bool = False
     is_tied: bool = False
     on: str = ""
-    executor: Executor | None = None
+    executor: Executor = field(default_factory=Executor)
 
     @property
     def line_start(self) -> str:
@@ -166,13 +166,17 @@ async def _ingest_into(
         open_moderation(settings.moderation, os.environ) as moderator,
         open_writer(settings.home, target, around=around) as writer,
     ):
-        instructions = Instructions.of(settings, options.rights, removes=options.removes, moderator=moderator)
         before = last_run(settings.home, target) if options.is_tied else None
-        if before and before.held_since and datetime.now(UTC) - before.held_since >= LONG_HELD:
-            instructions = replace(instructions, held_for_long=before.held)
+        is_long = before and before.held_since and datetime.now(UTC) - before.held_since >= LONG_HELD
         cluster = connection and await connection.cluster(model, embedder, writer.collection, options.rights)
-        if executor := cluster or options.executor:
-            instructions = replace(instructions, executor=executor)
+        instructions = Instructions(
+            settings.ingest,
+            options.rights,
+            options.removes,
+            moderator,
+            cluster.executor if cluster else options.executor,
+            before.held if before and is_long else "",
+        )
         working = cluster.embedder(embedder) if cluster else embedder
         async with with_cache(settings, target, working) as cached:
             run = None if paths else origin_run(settings, options.origin, target)

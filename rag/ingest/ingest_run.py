@@ -8,17 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 from anyio import to_thread
 
-from rag.config.settings import IngestSettings, Settings
+from rag.config.settings import IngestSettings
 from rag.corpus import AccessRecord
 from rag.errors import ParseError, ProviderError, WithheldError
 from rag.home import local_folder
@@ -145,63 +145,45 @@ async def _bring_to(steps: IngestSteps, discovery: Discovery) -> Report:
     return report
 
 
-class Executor(Protocol):
-    """Parses and chunks documents, on this machine or elsewhere (`rag.ingest.ray_cluster`)."""
-
-    @property
-    def workers(self) -> int:
-        """The number of processors that prepare documents. A run holds more documents in memory for each."""
-
-    @property
-    def tasks_per_lane(self) -> int:
-        """The number of tasks that take documents from a lane (`rag.ingest.chunk_vectors.lanes`)."""
-
-    @property
-    def texts_at_once(self) -> int:
-        """The number of texts per call of the embedder."""
-
-    async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
-        """As `Preparation.chunk`.
-
-        Raises:
-            ProviderError: the executor failed.
-        """
+Chunk: TypeAlias = "Callable[[Preparation, FileContent, Budget], Awaitable[Chunked]]"
 
 
 @dataclass(frozen=True, slots=True)
-class LocalExecutor:
-    """Prepares documents on this machine: one small and one large document at a time."""
+class Executor:
+    """Who parses and chunks documents: by default this machine, one small and one large at a time.
+
+    `workers` is the number of processors that do so. A run holds more documents in memory for each. So many
+    `tasks_per_lane` take documents from a lane (`rag.ingest.chunk_vectors.lanes`), and the embedder gets so
+    many `texts_at_once`.
+    """
 
     workers: int = 1
     tasks_per_lane: int = 1
     texts_at_once: int = chunk_vectors.EMBED_AT_ONCE
-
-    async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
-        """As `Preparation.chunk`."""
-        return await preparation.chunk(content, budget)
+    chunk: Chunk = Preparation.chunk
 
 
-@dataclass(frozen=True, slots=True)
-class GentleExecutor(LocalExecutor):
-    """As `LocalExecutor`, but begins no document while the machine runs on battery.
+def gentle_executor(
+    tell: Callable[[Literal["paused", "resumed"]], None],
+    on_battery: Callable[[], bool] = on_battery,
+    look_seconds: float = 30,
+) -> Executor:
+    """This machine, but it begins no document while it runs on battery.
 
     `tell` is called when it begins to wait, and when it continues.
     """
+    looking = anyio.Lock()
 
-    tell: Callable[[Literal["paused", "resumed"]], None] = lambda _event: None
-    on_battery: Callable[[], bool] = on_battery
-    look_seconds: float = 30
-    _looking: anyio.Lock = field(default_factory=anyio.Lock)
-
-    async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
-        """As `Preparation.chunk`."""
-        async with self._looking:  # so that two lanes tell it once
-            if self.on_battery():
-                self.tell("paused")
-                while self.on_battery():  # noqa: ASYNC110 there is no event to wait for
-                    await anyio.sleep(self.look_seconds)
-                self.tell("resumed")
+    async def chunk(preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
+        async with looking:  # so that two lanes tell it once
+            if on_battery():
+                tell("paused")
+                while on_battery():  # noqa: ASYNC110 there is no event to wait for
+                    await anyio.sleep(look_seconds)
+                tell("resumed")
         return await preparation.chunk(content, budget)
+
+    return Executor(chunk=chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +199,8 @@ class Instructions:
     rights: Rights
     removes: bool = False
     moderator: document_admission.Moderator | None = None
-    executor: Executor = field(default_factory=LocalExecutor)
+    executor: Executor = Executor()
     held_for_long: str = ""
-
-    @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        rights: Rights,
-        *,
-        removes: bool = False,
-        moderator: document_admission.Moderator | None,
-    ) -> Instructions:
-        """Instructions from the settings. A dry run needs the moderator, too: the digests depend on it."""
-        return cls(settings.ingest, rights, removes, moderator)
 
 
 REMOVED_MEANWHILE = "somebody removed it while it was read"

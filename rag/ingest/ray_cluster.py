@@ -42,6 +42,7 @@ from rag.corpus import Collection, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ParseError, ProviderError, RefdeskError
 from rag.ingest.chunk_vectors import EMBED_AT_ONCE
 from rag.ingest.document_admission import NotAdmittedError
+from rag.ingest.ingest_run import Executor
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder, open_embedder
 from rag.originals import RECIPE
 from rag.runtime import concurrently, cores, install_command
@@ -120,7 +121,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A Ray cluster as the executor of a run. `workers` is the number of its processors."""
+    """A Ray cluster. `workers` is the number of its processors."""
 
     ray: Any
     workers: int
@@ -134,14 +135,10 @@ class Cluster:
         return ClusterEmbedder(here, self)
 
     @property
-    def tasks_per_lane(self) -> int:
-        """Two for each worker, so that one that finishes finds the next document waiting."""
-        return 2 * self.workers
-
-    @property
-    def texts_at_once(self) -> int:
-        """Enough to keep all workers busy."""
-        return max(EMBED_AT_ONCE, 2 * TEXTS * self.workers)
+    def executor(self) -> Executor:
+        """The executor of a run: a worker that finishes finds the next document or texts waiting."""
+        texts = max(EMBED_AT_ONCE, 2 * TEXTS * self.workers)
+        return Executor(self.workers, 2 * self.workers, texts, self.chunk)
 
     @property
     def pickled(self) -> bytes:

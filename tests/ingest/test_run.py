@@ -24,7 +24,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import AccessRecord, Source, Vectors
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.ingest.discover import LINK_OUTSIDE
-from rag.ingest.ingest_run import READ_AGAIN_NOTE, Executor, GentleExecutor, LocalExecutor
+from rag.ingest.ingest_run import READ_AGAIN_NOTE, Executor, gentle_executor
 from rag.ingest.parse.decode import BINARY, decode
 from rag.ingest.parse.parsers import EMPTY
 from rag.ingest.parse.pdf.pdf_document import ENCRYPTED
@@ -105,7 +105,7 @@ class Library:
         self,
         *paths: Path,
         progress: Noted | None = None,
-        executor: Executor | None = None,
+        executor: Executor = Executor(),  # noqa: B008 frozen
         **settings: object,
     ) -> Report:
         report: Report = await self.small.ingested(
@@ -605,11 +605,8 @@ async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
 
 @dataclass(slots=True)
 class Workers:
-    """An executor that works on several documents at the same time, and notes which."""
+    """Work on several documents at the same time; notes which."""
 
-    workers: int = 3
-    tasks_per_lane: int = 3
-    texts_at_once: int = 5
     names: list[str] = field(default_factory=list)
     at_once: set[int] = field(default_factory=set)
     _running: int = 0
@@ -629,13 +626,14 @@ async def test_an_executor_prepares_each_new_document_once_and_several_at_the_sa
 ) -> None:
     for number in range(9):
         library.write(f"{number}.md", f"{number}. {LONG}")
-    executor = Workers()
+    workers = Workers()
+    executor = Executor(3, 3, 5, workers.chunk)
     assert _counts(await library.ingest(executor=executor)) == {"added": 9}
-    assert sorted(executor.names) == [f"{number}.md" for number in range(9)]
-    assert max(executor.at_once) == 3
+    assert sorted(workers.names) == [f"{number}.md" for number in range(9)]
+    assert max(workers.at_once) == 3
     assert (await library.texts("8.md"))[0].startswith("8.")
     assert _counts(await library.ingest(executor=executor)) == {"unchanged": 9}
-    assert len(executor.names) == 9
+    assert len(workers.names) == 9
 
 
 async def test_waves_of_any_size_give_the_same_collection(
@@ -648,7 +646,7 @@ async def test_waves_of_any_size_give_the_same_collection(
     monkeypatch.setattr(rag.ingest.ingest_run, "WAVE_CHUNKS", 2)
     for number in range(12):
         library.write(f"{number}.md", f"{number}. {LONG[: 500 * number]}")
-    assert _counts(await library.ingest(executor=LocalExecutor(texts_at_once=3))) == {"replaced": 12}
+    assert _counts(await library.ingest(executor=Executor(texts_at_once=3))) == {"replaced": 12}
     assert {name: len(await library.texts(name)) for name in whole} == {
         name: len(texts) for name, texts in whole.items()
     }
@@ -659,6 +657,6 @@ async def test_a_gentle_run_begins_no_document_while_the_machine_runs_on_battery
         library.write(name, f"# {name}\n\nThe pendulum.\n")
     states: list[str] = []
     power = iter([True, True, False, False])
-    gentle = GentleExecutor(tell=states.append, on_battery=lambda: next(power), look_seconds=0)
+    gentle = gentle_executor(states.append, on_battery=lambda: next(power), look_seconds=0)
     assert _counts(await library.ingest(executor=gentle)) == {"added": 2}
     assert states == ["paused", "resumed"]
