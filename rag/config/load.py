@@ -164,20 +164,11 @@ def setting_values(settings: Settings, *, changed_only: bool) -> Iterator[tuple[
 
 def named_values(settings: Settings) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The path and the value, as JSON has it, of what was set in tables whose keys the operator chooses."""
-    tables = (keys for keys, info in _fields(Settings, ()) if get_origin(info.annotation) is dict)
-    set_values = settings.model_dump(mode="json", exclude_unset=True)
-    values, usual = settings.model_dump(mode="json"), Settings().model_dump(mode="json")
-    for keys in tables:
-        set_table, table, usual_table = (
-            functools.reduce(_part, keys, source) for source in (set_values, values, usual)
-        )
-        for name, value in set_table.items():
-            if table[name] != usual_table.get(name):  # or it is a profile that is built in
-                yield from _leaves((*keys, name), value)
-
-
-def _part(table: dict[str, Any], key: str) -> dict[str, Any]:
-    return dict(table.get(key, {}))
+    usual = dict(_leaves((), Settings().model_dump(mode="json")))
+    of_one_line = setting_keys()
+    for keys, value in _leaves((), settings.model_dump(mode="json", exclude_unset=True)):
+        if keys not in of_one_line and usual.get(keys) != value:  # or it is a profile that is built in
+            yield keys, value
 
 
 def _leaves(keys: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str, ...], object]]:
