@@ -6,12 +6,11 @@ of AWS's signature; without credentials in the environment they are anonymous.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from anyio import to_thread
 
@@ -24,7 +23,6 @@ from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.runtime import extra_needed
 
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")  # the operator names the endpoint, and redirects are not followed
-REFUSAL_BYTES = 1 << 16  # the XML of a refusal has some hundred
 ANONYMOUS = "AWS_SKIP_SIGNATURE"  # the library's own variable
 _WHY = {
     301: "the bucket is in another region; set region",
@@ -119,7 +117,6 @@ async def _discover(bucket: _Bucket, origin: S3Origin, context: OriginContext) -
         sidecar = objects.get(path + SIDECAR_SUFFIX)
         token = f"{entry.etag} {sidecar.etag if sidecar else ''}".strip() if entry.etag else ""
         await findings.take(context, path, token, partial(contents, path))
-    await _keep_unlisted(bucket, prefix, objects, findings, context)
     return findings
 
 
@@ -135,28 +132,6 @@ async def _sidecar(bucket: _Bucket, key: str) -> bytes:
         raise FetchError(
             "its sidecar was deleted while the bucket was read; the next sync reads it"
         ) from error
-
-
-async def _keep_unlisted(
-    bucket: _Bucket, prefix: str, objects: Collection[str], findings: OriginFindings, context: OriginContext
-) -> None:
-    """Retain documents missing from the listing, unless the bucket confirms that they are gone.
-
-    The library takes any XML or HTML for an empty listing, even the login page of a captive portal.
-    """
-    unseen = context.unseen(findings.discovery)
-    for uri in sorted({uri.partition("#")[0] for uri in unseen} - {context.uri(path) for path in objects}):
-        path = unquote(uri.removeprefix(context.prefix), errors="surrogateescape")
-        try:
-            await bucket.read(prefix + path, REFUSAL_BYTES)
-        except GoneError:
-            continue
-        except FetchError:
-            pass  # too large, or no answer: it may still exist
-        findings.failed(path, "the bucket's listing lacks it, but it isn't gone")
-        findings.discovery.retained |= {part for part in unseen if part.partition("#")[0] == uri}
-        if path in context.before:
-            findings.state[path] = dict(context.before[path])
 
 
 def _check_size(size: int, max_bytes: int, bytes_left: int, in_all: int) -> None:
