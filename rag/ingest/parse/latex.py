@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rag.corpus import Document
@@ -51,11 +51,7 @@ _NUMBERED = frozenset({"enumerate", "compactenum"})
 _ITEM = (
     r"\\(?:item\b|bibitem\b(?=[^{}]*\{(?P<key>[^{}]*)\}))\s*(?:\[(?P<label>[^\[\]]*)\])?(?(key)\{[^{}]*\})"
 )
-_COUNTER = r"\\(?P<how>set|addto)counter\{enum[iv]{1,3}\}\{(?P<value>-?\d{1,6}|\\value\{[^{}]*\})\}"
-_PIECES = re.compile(
-    rf"{_LIST.pattern}|(?P<item>{_ITEM})|{_COUNTER}|\\labelenum(?P<level>i{{1,3}}|iv)\s*\{{(?P<form>{DEEP_TEXT})\}}"
-)
-_LABEL_DEFINITION = re.compile(r"\\(?:def|renewcommand\*?)\s*\{?\\labelenum(i{1,3}|iv)\}?\s*(?=\{)")
+_PIECES = re.compile(rf"{_LIST.pattern}|(?P<item>{_ITEM})")
 _LABEL_OPTION = re.compile(rf"\blabel\s*=\s*(?:\{{({DEEP_TEXT})\}}|([^,\]]*))|\[([^\],=]*)\]")
 _LABEL_FORM = re.compile(
     r"(?P<before>.*?)\\(?P<counts>arabic|alph|Alph|roman|Roman)\s*(?:\*|\{enum[iv]{1,3}\})(?P<behind>.*)"
@@ -63,7 +59,6 @@ _LABEL_FORM = re.compile(
     re.DOTALL,
 )
 _COUNTS = {"alph": "a", "Alph": "A", "roman": "i", "Roman": "I"}
-_LIST_LEVELS = ("i", "ii", "iii", "iv")
 _START = re.compile(r"\bstart\s*=\s*(\d{1,6})")
 _CHECKED = {"$\\boxtimes$": TICKED, "$\\square$": UNTICKED}
 """Labels that pandoc writes for items with a box."""
@@ -122,10 +117,9 @@ def parse(text: str, name: str) -> Document:
     # Code first: in it % begins no comment. Then comments: a macro that is defined in one is none.
     text = reader.keep_code(text.replace("\ue000", ""))
     text = _with_environments(text, _COMMENT, lambda match, _: match["before"] or "")
-    text = with_acronyms(reader.expanded(_LABEL_DEFINITION.sub(r"\\labelenum\1", text)))
+    text = with_acronyms(reader.expanded(text))
     preamble, begin, body = text.partition(r"\begin{document}")
     preamble, body = (preamble, body.partition(r"\end{document}")[0]) if begin else ("", text)
-    reader.read_preamble(preamble)
     stated = statements(text)
     included = _INCLUDED.findall(body)
     reader.read_labels(body)  # before the parts are read: a reference may come before its title
@@ -202,14 +196,12 @@ def _with_steps(body: str) -> str:
 
 @dataclass(slots=True)
 class _List:
-    """A list that is being read.
+    """A list that is being read, with the number of its last item.
 
-    `level` counts the numbered lists around it, `last` is the number of the last item, and `form` is what
-    stands before a number, how it is written, and what stands behind: ("(", "a", ")").
+    `form` is what stands before a number, how it is written, and what stands behind: ("(", "a", ")").
     """
 
     kind: str
-    level: int
     last: int
     form: tuple[str, str, str]
 
@@ -224,14 +216,6 @@ class _Reader:
         self._titles: dict[str, str] = {}  # of sections, figures and tables, by label
         self._endless: list[str] = []
         self._merged = document_parts.MergedCells()
-        self._forms: dict[int, tuple[str, str, str]] = {}  # of the labels of numbered lists, by level
-        self._ended: dict[int, int] = {}  # the last number of the last list, by level
-
-    def read_preamble(self, text: str) -> None:
-        """Note the labels of lists that a preamble sets."""
-        for label in _PIECES.finditer(text):
-            if label["form"] and (form := self._label_form(label["form"])):
-                self._forms[_LIST_LEVELS.index(label["level"])] = form
 
     def read_labels(self, text: str) -> None:
         """Note the titles that references stand for: of sections, and the first sentences of captions."""
@@ -328,44 +312,25 @@ class _Reader:
     def _items(self, text: str, begin: re.Match[str]) -> str:
         """The lines of a list by the tag that begins it; nested lists are indented."""
         lines: list[str] = []
-        lists, at = [self._list(begin, [])], 0
+        lists = [self._list(begin)]
         marks = [*_PIECES.finditer(text)]
         for mark, end in zip(marks, [*(mark.start() for mark in marks), len(text)][1:], strict=True):
             if mark[1] == "begin":
-                lists.append(self._list(mark, lists))
+                lists.append(self._list(mark))
             elif mark[1] and len(lists) > 1:
-                self._end(lists.pop())
-            else:
-                self._count(lists[-1], mark)
-            at = mark.end()
-            if line := self._item_line(lists[-1], mark, self.plain(text[at:end])):
+                lists.pop()
+            if line := self._item_line(lists[-1], mark, self.plain(text[mark.end() : end])):
                 lines.append(f"{'  ' * (len(lists) - 1)}{line}")
-        for list_ in lists:
-            self._end(list_)
         return "\n".join(lines)
 
-    def _list(self, begin: re.Match[str], around: Sequence[_List]) -> _List:
-        """A list that begins, with its options, else with the options of its level."""
-        level = sum(list_.kind in _NUMBERED for list_ in around)
+    def _list(self, begin: re.Match[str]) -> _List:
+        """A list that begins, with its options."""
         option = begin[3] or ""
         stated = _LABEL_OPTION.search(option)
         form = next(filter(None, stated.groups()), "") if stated else ""
         start = _START.search(option)
-        last = int(start[1]) - 1 if start else self._ended.get(level, 0) if "resume" in option else 0
-        default = self._forms.get(level, ("", "1", "."))
-        return _List(begin[2], level, last, self._label_form(form) or default)
-
-    def _end(self, list_: _List) -> None:
-        if list_.kind in _NUMBERED:
-            self._ended[list_.level] = list_.last
-
-    def _count(self, list_: _List, mark: re.Match[str]) -> None:
-        """Set the number of the last item, or the form of labels, if a mark does."""
-        if value := mark["value"]:
-            number = self._ended.get(list_.level, 0) if value.startswith("\\") else int(value)
-            list_.last = number + (list_.last if mark["how"] == "addto" else 0)
-        elif mark["form"]:
-            list_.form = self._label_form(mark["form"]) or list_.form
+        last = int(start[1]) - 1 if start else 0
+        return _List(begin[2], last, self._label_form(form) or ("", "1", "."))
 
     def _label_form(self, text: str) -> tuple[str, str, str] | None:
         r"""How items are labelled: "(\alph*)" and "(a)" -> ("(", "a", ")"); None for what isn't a form."""
