@@ -15,12 +15,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nlargest, nsmallest
 from itertools import product
 from operator import gt, itemgetter, lt
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from anyio import to_thread
 
@@ -49,7 +49,6 @@ MAX_CURSOR_CHARS = 4_096  # as long as paths; Python reads numbers of 4,300 digi
 _DIGITS = re.compile(r"([0-9]+)")
 _ACCENTS = re.compile(r"[\u0300-\u036f]+")
 SortPosition: TypeAlias = "tuple[bool, tuple[str | int, ...], str, str]"
-Listed = TypeVar("Listed", bound="Entry | Child")
 
 
 class Document(NamedTuple):
@@ -67,13 +66,14 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a folder: a document with its `source`, or a folder with its number of `documents`.
+    """An entry of a folder: a document with `id` and `source`, or a folder with its number of `documents`.
 
     `documents` is None for a collection that can't list them. `title` is the description of a collection,
     empty for other entries. `sorted_by` is the sort key in a list that isn't sorted by name.
     """
 
     name: str
+    id: str = ""
     source: Source | None = None
     documents: int | None = 1
     title: str = ""
@@ -83,7 +83,7 @@ class Entry:
     def after(self) -> str:
         """The cursor of the page behind this entry. It stays valid when entries are added or removed."""
         key = self.name if self.sorted_by is None else self.sorted_by
-        return f"{key}/{self.source.id if self.source else ''}"
+        return f"{key}/{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,36 +155,23 @@ def _is_within(folder: str, above: str) -> bool:
     return folder.startswith(above) and folder[len(above) : len(above) + 1] in {"", "/"}
 
 
-class Child(NamedTuple):
-    """A child of a folder: a document with its id, or a folder with its number of documents and no id."""
-
-    name: str
-    id: str
-    documents: int = 1
-
-    @property
-    def after(self) -> str:
-        """Its cursor: name and id, which are its sort key."""
-        return f"{self.name}/{self.id}"
-
-
-def children(documents: Iterable[Document], folder: str) -> list[Child]:
-    """The children of a folder, unordered."""
+def children(documents: Iterable[Document], folder: str) -> list[Entry]:
+    """The entries of a folder, unordered, without the sources of documents."""
     counts: Counter[str] = Counter()
     direct = []
     below = f"{folder}/" if folder else ""
     for document in documents:
         if document.folder == folder:
-            direct.append(Child(document.name, document.id))
+            direct.append(Entry(document.name, document.id))
         elif document.folder.startswith(below):
             counts[document.folder[len(below) :].partition("/")[0]] += 1
-    return direct + [Child(name, "", count) for name, count in counts.items()]
+    return direct + [Entry(name, documents=count) for name, count in counts.items()]
 
 
-class Page(Generic[Listed]):
-    """The first `limit` items behind the cursor `after`, of all that are added in any order.
+class Page:
+    """The first `limit` entries behind the cursor `after`, of all that are added in any order.
 
-    It keeps no others, and counts them. The item that the cursor was taken from may be gone by now.
+    It keeps no others, and counts them. The entry that the cursor was taken from may be gone by now.
 
     Raises:
         InvalidRequestError: `after` is not a cursor.
@@ -196,12 +183,12 @@ class Page(Generic[Listed]):
         self._begins = None if after is None else sort_position(after)
         self._limit = limit
         self._newest_first = newest_first
-        self._first: list[tuple[SortPosition, Listed]] = []
+        self._first: list[tuple[SortPosition, Entry]] = []
         self._behind = 0
 
-    def add(self, items: Iterable[Listed]) -> None:
-        """Add items."""
-        placed = [(sort_position(item.after), item) for item in items]
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Add entries."""
+        placed = [(sort_position(entry.after), entry) for entry in entries]
         if self._begins is not None:
             is_behind = partial(gt if self._newest_first else lt, self._begins)
             placed = [pair for pair in placed if is_behind(pair[0])]
@@ -209,20 +196,12 @@ class Page(Generic[Listed]):
         first = nlargest if self._newest_first else nsmallest  # without sorting, and holding, all others
         self._first = first(self._limit, [*self._first, *placed], key=itemgetter(0))
 
-    @property
-    def items(self) -> list[Listed]:
-        """The items of the page, in order."""
-        return [item for _, item in self._first]
-
-    @property
-    def remaining(self) -> int:
-        """How many items follow the page."""
-        return self._behind - len(self._first)
-
-    @property
-    def next_after(self) -> str | None:
-        """The cursor of the next page, if there is one."""
-        return self._first[-1][1].after if self._first and self.remaining else None
+    def folder(self, path: str, documents: int, notes: Sequence[str] = ()) -> Folder:
+        """The page of a folder or list at this path, with this number of documents."""
+        entries = tuple(entry for _, entry in self._first)
+        remaining = self._behind - len(entries)
+        after = entries[-1].after if entries and remaining else None
+        return Folder(path, documents, entries, remaining, after, tuple(notes))
 
 
 def sort_position(cursor: str) -> SortPosition:
@@ -238,13 +217,16 @@ def sort_position(cursor: str) -> SortPosition:
 
 def collections_page(overview: Sequence[CollectionOverview], after: str | None, limit: int) -> Folder:
     """A page of the list of readable collections."""
-    page = Page[Entry](after, limit)
+    page = Page(after, limit)
     page.add(
-        Entry(summary.collection.name, None, summary.sources or None, label(summary.collection.description))
+        Entry(
+            summary.collection.name,
+            documents=summary.sources or None,
+            title=label(summary.collection.description),
+        )
         for summary in overview
     )
-    documents = sum(summary.sources for summary in overview)
-    return Folder("", documents, tuple(page.items), page.remaining, page.next_after)
+    return page.folder("", sum(summary.sources for summary in overview))
 
 
 async def document_or_folder(views: Sequence[View], path: str, after: str | None, limit: int) -> str | Folder:
@@ -294,18 +276,18 @@ async def _folder(
     view: View, documents: Sequence[Document], folder: str, after: str | None, limit: int
 ) -> Folder:
     in_folder = await to_thread.run_sync(children, documents, folder)
-    page = Page[Child](after, limit)
+    page = Page(after, limit)
     await to_thread.run_sync(page.add, in_folder)
-    sources = await view.table.sources(child.id for child in page.items if child.id)
-    admitted = {id_: stored.source for id_, stored in sources.items() if view.admits(stored)}
-    entries = tuple(
-        Entry(child.name, admitted.get(child.id), child.documents)
-        for child in page.items
-        if not child.id or child.id in admitted
-    )
     path = f"{_name(view)}/{folder}" if folder else _name(view)
-    count = sum(child.documents for child in in_folder)
-    return Folder(path, count, entries, page.remaining, page.next_after)
+    listed = page.folder(path, sum(entry.documents or 0 for entry in in_folder))
+    sources = await view.table.sources(entry.id for entry in listed.entries if entry.id)
+    admitted = {id_: stored.source for id_, stored in sources.items() if view.admits(stored)}
+    entries = (
+        replace(entry, source=admitted.get(entry.id))
+        for entry in listed.entries
+        if not entry.id or entry.id in admitted
+    )
+    return replace(listed, entries=tuple(entries))
 
 
 BY_SECTION = (
@@ -344,7 +326,7 @@ async def document_list(
     narrowed = named_views if filter_ is None else await filtered_views(named_views, filter_)
     if any(view.is_by_section for view in narrowed):
         raise InvalidRequestError(BY_SECTION)
-    page = Page[Entry](after, limit, newest_first=sort == "date")
+    page = Page(after, limit, newest_first=sort == "date")
     count = undated = 0
     for view in narrowed:
         counts_undated = view.filter is not None and is_on_date(view.filter)
@@ -358,7 +340,7 @@ async def document_list(
     notes += [WITHOUT_DATE.format(undated)] if undated else []
     if not count:
         notes += path_notes(narrowed) or await _case_notes(narrowed)
-    return Folder(path.strip("/"), count, tuple(page.items), page.remaining, page.next_after, tuple(notes))
+    return page.folder(path.strip("/"), count, notes)
 
 
 OTHER_CASE = "No document has the {} of the filter in this letter case or width; there is: {}."
@@ -426,7 +408,8 @@ def _path(source: Source) -> str:
 
 
 def _entry(view: View, source: Source, sort: Sort) -> Entry:
-    return Entry(f"{view.table.collection.name}/{_path(source)}", source, sorted_by=_sort_key(source, sort))
+    name = f"{view.table.collection.name}/{_path(source)}"
+    return Entry(name, source.id, source, sorted_by=_sort_key(source, sort))
 
 
 def _sort_key(source: Source, sort: Sort) -> str | None:

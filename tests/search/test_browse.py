@@ -20,7 +20,6 @@ from rag.search.agents import NO_FOLDER, open_or_list
 from rag.search.browse import (
     OTHER_CASE,
     WITHOUT_DATE,
-    Child,
     Entry,
     Folder,
     Page,
@@ -64,13 +63,13 @@ def _places(*paths: str) -> list[SourcePlace]:
 
 def _names(paths: list[str], folder: str = "") -> list[str]:
     page = _page(children(placed_documents(_places(*paths)), folder), None, 99)
-    return [child.name if child.id else f"{child.name}/ {child.documents}" for child in page.items]
+    return [entry.name if entry.id else f"{entry.name}/ {entry.documents}" for entry in page.entries]
 
 
-def _page(items: list[Child], after: str | None, limit: int) -> Page[Child]:
-    page = Page[Child](after, limit)
-    page.add(items)
-    return page
+def _page(entries: list[Entry], after: str | None, limit: int) -> Folder:
+    page = Page(after, limit)
+    page.add(entries)
+    return page.folder("", len(entries))
 
 
 def test_folders_come_first_and_numbers_by_their_value() -> None:
@@ -113,7 +112,7 @@ def test_every_document_is_listed_once_and_opened_by_the_names_that_are_shown(pa
         page = _page(children(all_, folder), None, 99)
         assert page.remaining == 0
         assert folder == "" or documents_or_folder_at(all_, f"{folder}/") == folder
-        for child in page.items:
+        for child in page.entries:
             path = f"{folder}/{child.name}" if folder else child.name
             assert child.name == label(child.name) != ""
             assert len(child.name) <= MAX_LABEL_CHARS
@@ -135,18 +134,18 @@ def test_every_document_is_listed_once_and_opened_by_the_names_that_are_shown(pa
 def test_pages_show_all_that_stays_once_whatever_comes_and_goes(
     paths: list[str], more: list[str], size: int, chance: random.Random
 ) -> None:
-    stays = [Child(display_parts(path)[0], f"id{n}") for n, path in enumerate(paths) if display_parts(path)]
-    comes = [Child(display_parts(path)[0], f"new{n}") for n, path in enumerate(more) if display_parts(path)]
-    listed: list[Child] = []
+    stays = [Entry(display_parts(path)[0], f"id{n}") for n, path in enumerate(paths) if display_parts(path)]
+    comes = [Entry(display_parts(path)[0], f"new{n}") for n, path in enumerate(more) if display_parts(path)]
+    listed: list[Entry] = []
     after: str | None = None
     for _ in range(len(stays) + len(comes) + 1):  # a page shows at least one
         now = [*stays, *(child for child in comes if chance.random() < 0.5)]
         page = _page(now, after, size)
-        assert len(page.items) <= size
-        listed += page.items
+        assert len(page.entries) <= size
+        listed += page.entries
         if not page.remaining:
             break
-        after = page.next_after
+        after = page.after
     assert sorted(child.id for child in listed if child in stays) == sorted(child.id for child in stays)
     assert len(set(listed)) == len(listed)
 
@@ -154,7 +153,7 @@ def test_pages_show_all_that_stays_once_whatever_comes_and_goes(
 @pytest.mark.parametrize("after", ["", "x", "9" * 5000, "9" * 5000 + "/x"], ids=len)
 def test_what_is_no_end_of_a_page_is_refused(after: str) -> None:
     with pytest.raises(InvalidRequestError, match="next_after of an earlier reply"):
-        Page[Child](after, 9)
+        Page(after, 9)
 
 
 ALL = placed_documents(
@@ -401,7 +400,7 @@ async def test_a_folder_stays_in_its_budget_and_together_the_pages_are_all_of_it
     names = [f"{n} " + '🕰"' * (n % 80) for n in range(60)]
     source = await _put(shelf, "x.md")
     entries = tuple(
-        Entry(name, replace(source, id=f"id{n}", title=name[::-1])) for n, name in enumerate(names)
+        Entry(name, f"id{n}", replace(source, id=f"id{n}", title=name[::-1])) for n, name in enumerate(names)
     )
     titles: list[str] = []
     while len(titles) < len(names):
