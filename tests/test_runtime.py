@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from rag import runtime
-from rag.runtime import ARENAS, return_memory
+from rag.runtime import ARENAS, keep_latest, return_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,3 +132,10 @@ def test_free_memory_below_what_is_still_used_goes_back() -> None:
     return_memory()
     assert process.memory_info().rss < full - 50_000_000
     assert blocks
+
+
+def test_a_cache_keeps_only_so_many_values_and_the_latest() -> None:
+    cache: dict[int, str] = {}
+    for key, value in ((1, "a"), (2, "b"), (1, "c"), (3, "d")):
+        keep_latest(cache, key, value, 2)
+    assert cache == {1: "c", 3: "d"}

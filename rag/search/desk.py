@@ -29,10 +29,10 @@ from rag.models.chat import Chat, open_chat
 from rag.models.embed import Embedder, Embedders, open_embedders
 from rag.models.rerank import Reranker, open_reranker
 from rag.originals import FileWatch, Staleness
-from rag.runtime import concurrently, grouped
+from rag.runtime import concurrently, grouped, keep_latest
 from rag.search import browse, search_state
 from rag.search.names import not_found, resolve_ids, resolve_names, unknown_names_note
-from rag.search.overview import CollectionOverview, OverviewCache, collection_overview, without_notes
+from rag.search.overview import CollectionOverview, collection_overview, without_notes
 from rag.search.pipeline import embed, search
 from rag.search.recall import READS, is_fault
 from rag.search.reply.reply_parts import assemble_context
@@ -67,6 +67,7 @@ log = logging.getLogger(__name__)
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 CITED_TEXT = "Its text as it was cited is kept: open [{}]."
 PASSAGE_CHARS = 20_000  # of a passage, marked on its page
+MAX_OVERVIEWS = 1_000  # in the cache; one takes some KB
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
 NO_BREAKERS: Mapping[str, Breaker] = MappingProxyType({})
 
@@ -101,7 +102,8 @@ class Desk:
         self.on_step_start: search_state.OnStepStart | None = None
         self.on_step: search_state.OnStep | None = None
         self.on_search: search_state.OnSearch | None = None
-        self._overviews = OverviewCache()
+        # By principal, with the versions of the tables: counting costs 35 us a source, and hosts ask often.
+        self._overviews: dict[Principal, tuple[tuple[object, ...], tuple[CollectionOverview, ...]]] = {}
         self._files = FileWatch(settings.timeout_seconds)
         self.alarms = 0
 
@@ -192,13 +194,13 @@ class Desk:
         versions = tuple(
             [(view.table.collection, await view.table.version(), view.expired) for view in views]
         )
-        cached = self._overviews.get(principal, versions)
-        if cached is not None:
+        cached_versions, cached = self._overviews.get(principal, ((), ()))
+        if cached_versions == versions:
             return cached
         summaries = [await collection_overview(view) for view in views]
         overview = tuple(summary for summary in summaries if summary.sources or summary.is_retrieved)
         if not any(view.table.failed for view in views):  # it may be readable again, in the same version
-            self._overviews.put(principal, versions, overview)
+            keep_latest(self._overviews, principal, (versions, overview), MAX_OVERVIEWS)
         return overview
 
     async def sources_beginning_with(

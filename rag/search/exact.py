@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -40,7 +40,7 @@ from rag.store.read.text_scan import (
     source_texts,
     spans,
 )
-from rag.text.plain_text import Span, sentence_ends, trimmed, with_indent
+from rag.text.plain_text import Span, lines_at, sentence_ends, trimmed, with_indent
 
 EXCERPTS = 3  # occurrences in a chunk that are shown with the lines around them
 CONTEXT_LINES = 2  # before and after
@@ -91,14 +91,11 @@ def matched_chunks(
             at += 1
         if at < len(searched) and searched[at].start < span.end:
             by_chunk.setdefault(at, []).append(span)
-    counted_to, line = 0, 1  # line ends are counted on from the match before: the text is read once
+    starts_of_matches = (span.start for inside in by_chunk.values() for span in inside[:LISTED_OCCURRENCES])
+    lines = lines_at(text, starts_of_matches)  # in one pass over the text
     for at, inside in by_chunk.items():
-        lines = []
-        for span in inside[:LISTED_OCCURRENCES]:
-            line += text.count("\n", counted_to, span.start)
-            counted_to = span.start
-            lines.append(line)
-        yield _matched_chunk(text, chunks, searched[at], inside, lines, needle)
+        listed = [Occurrence(next(lines), *span) for span in inside[:LISTED_OCCURRENCES]]
+        yield _matched_chunk(text, chunks, searched[at], inside, listed, needle)
 
 
 def _matched_chunk(
@@ -106,7 +103,7 @@ def _matched_chunk(
     chunks: Sequence[Chunk],
     chunk: Chunk,
     spans: Sequence[Span],
-    lines: Sequence[int],
+    listed: Iterable[Occurrence],
     needle: Needle,
 ) -> MatchedChunk:
     excerpts = merged_excerpts(text, (_surroundings(text, span) for span in spans[:EXCERPTS]))
@@ -117,7 +114,7 @@ def _matched_chunk(
     return MatchedChunk(
         chunk,
         len(spans),
-        tuple(Occurrence(line, *span) for line, span in zip(lines, spans, strict=False)),
+        tuple(listed),
         excerpts,
         touched if touched != (chunk,) else (),
         any(stands_alone(text, *span) for span in spans),

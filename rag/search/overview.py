@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rag.access.rule import visible, walls
 from rag.corpus import NO_VECTORS, Access, Collection, FieldType, LetterCase, Principal, Value
 from rag.home import newest_version, overview_file
-from rag.runtime import keep_latest
 from rag.search.reply.untrusted import label
 from rag.text.languages import LANGUAGE, is_known, name_of, primary
 
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 
 Single: TypeAlias = "str | int | float | bool | datetime"
-Versions: TypeAlias = "tuple[object, ...]"
 
 MAX_COUNTED = 50_000  # sources of a collection, in 1.5 s of CPU
 MAX_LANGUAGES = 3
@@ -49,7 +47,6 @@ RARE = 0.05  # share of the documents below which a language isn't listed
 MAX_VALUES = 1_000  # values of a field that are kept
 MAX_FOLDERS = 100  # at the top of a collection; if there are more, the largest few say little
 SHOWN_FOLDERS = 5
-MAX_CACHED = 1_000  # overviews; one takes some KB
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,25 +169,6 @@ def values_of_field(counted: Counter[Single]) -> FieldValues:
     ordered = [value for value in counted if not isinstance(value, str | bool)]
     least, greatest = (min(ordered), max(ordered)) if ordered else (None, None)
     return FieldValues(tuple(ranked[:MAX_VALUES]), len(counted), least, greatest)
-
-
-class OverviewCache:
-    """The latest overviews, by principal and versions of the tables; the oldest is evicted first.
-
-    Counting costs 35 us a source, and hosts list the tools in each session.
-    """
-
-    def __init__(self) -> None:
-        self._overviews: dict[Principal, tuple[Versions, tuple[CollectionOverview, ...]]] = {}
-
-    def get(self, principal: Principal, versions: Versions) -> tuple[CollectionOverview, ...] | None:
-        """The cached overview of exactly these versions of the tables."""
-        cached_versions, overview = self._overviews.get(principal, ((), ()))
-        return overview if cached_versions == versions and versions else None
-
-    def put(self, principal: Principal, versions: Versions, overview: tuple[CollectionOverview, ...]) -> None:
-        """Cache an overview; the oldest one leaves if there are too many."""
-        keep_latest(self._overviews, principal, (versions, overview), MAX_CACHED)
 
 
 RETRIEVED = "kept in another system, which is searched by words and lists no documents"

@@ -18,10 +18,8 @@ from rag.corpus import Access, Binding, Collection, EmbedderIdentity, Principal
 from rag.home import overview_file
 from rag.search.overview import (
     FEW,
-    MAX_VALUES,
     CollectionOverview,
     FieldValues,
-    OverviewCache,
     is_plain,
     kept_overview,
     overview_text,
@@ -172,18 +170,6 @@ async def test_a_walk_finds_beginnings_of_ids_titles_and_paths_whatever_their_ca
     }
     assert "a" in await titles(id_[:9])
     assert await titles("") == {"a", "Ünder"}
-
-
-def test_only_so_many_overviews_are_kept_and_the_latest() -> None:
-    cache = OverviewCache()
-    for number in range(1_001):
-        cache.put(Principal(str(number)), (number,), ())
-    assert cache.get(Principal("0"), (0,)) is None
-    assert cache.get(Principal("1"), (1,)) == ()
-    assert cache.get(Principal("1"), (2,)) is None
-    bound = Principal("1", bindings=(Binding(filter={"a": 1}),))
-    assert cache.get(bound, (1,)) is None
-    assert MAX_VALUES == 1_000
 
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
