@@ -206,10 +206,7 @@ class Desk:
     async def sources_beginning_with(
         self, principal: Principal, text: str, collection: str | None = None
     ) -> list[Source]:
-        """The readable sources whose id, title or path begins with `text`, whatever its case, by title.
-
-        `collection` narrows them to one collection.
-        """
+        """The readable sources whose id, title or path begins with `text`, in any letter case, by title."""
         views = [
             view for view in await self._views(principal) if collection in {None, view.table.collection.name}
         ]
@@ -483,8 +480,7 @@ class Desk:
         """A page of a folder, as `at` has it.
 
         Raises:
-            NotFoundError: no readable folder has this path.
-            InvalidRequestError: as `at` does.
+            NotFoundError, InvalidRequestError: as `at`; nor is a document a folder.
         """
         target = await self.at(principal, path, after=after, limit=limit)
         if isinstance(target, str):
@@ -585,7 +581,6 @@ class Desk:
         return [view for view in views if view.walls is not None]
 
     async def _expired_ids(self, table: CollectionReader) -> frozenset[str]:
-        """The ids of the sources that have expired."""
         if not (table.collection.keep_days or table.collection.expiring):
             return frozenset()
         expiries, now = await table.expiries(), self._reader.clock.now()
@@ -612,10 +607,7 @@ class Desk:
 
 
 def _flags(hits: Sequence[Hit]) -> Mapping[str, tuple[Flag, ...]]:
-    """The flags of each hit's shown text, title and headings, by chunk id; only hits with flags are in it.
-
-    They are looked for only where ingestion hasn't found them (`Hit.flags`).
-    """
+    """The flags of each hit's shown text, title and headings, by chunk id; looked for if none are stored."""
     stored = {hit.chunk.id: hit.flags for hit in hits}
     texts = {hit.chunk.id: hit.text_with_headings for hit in hits if stored[hit.chunk.id] is None}
     if texts and flags_in(APART.join(texts.values())):  # one scan is faster than many, and most have none

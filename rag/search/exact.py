@@ -80,8 +80,7 @@ def matched_chunks(
 ) -> Iterator[MatchedChunk]:
     """The `searched` chunks that have a match, in order. A match across two chunks belongs to the first.
 
-    `chunks` are all that may be shown. Both are in order and may have gaps; a match within a gap of the
-    searched chunks is ignored.
+    `chunks` are all that may be shown. A match within a gap of the searched ones is ignored.
     """
     starts = [chunk.start for chunk in searched]
     by_chunk: dict[int, list[Span]] = {}
@@ -199,7 +198,6 @@ def _sentence_around(text: str, match: Span) -> Span:
 
 
 def _context_start(text: str, at: int) -> int:
-    """The start of the first context line above a position."""
     for _ in range(CONTEXT_LINES + 1):
         end = text.rfind("\n", 0, at)
         if end < 0:
@@ -209,7 +207,6 @@ def _context_start(text: str, at: int) -> int:
 
 
 def _context_end(text: str, at: int) -> int:
-    """The end of the last context line below a position."""
     end = at - 1
     for _ in range(CONTEXT_LINES + 1):
         end = text.find("\n", end + 1)
@@ -391,7 +388,6 @@ def _in_text(
 
 
 def _scores(source: _ReadableSource, matching: Sequence[MatchedChunk], needle: Needle) -> dict[str, float]:
-    """The score of each chunk, by its id."""
     path = source.stored.source.metadata.get("path", "")
     in_path, *in_sections = match_any(
         [path, *(" > ".join(matched.chunk.section) for matched in matching)], needle
@@ -404,7 +400,6 @@ def _scores(source: _ReadableSource, matching: Sequence[MatchedChunk], needle: N
 
 
 def _chunks_with_all(visible: Sequence[Chunk], needles: Sequence[Needle]) -> Sequence[Chunk]:
-    """The chunks that contain every one of the required texts."""
     for needle in needles:
         visible = [chunk for chunk in visible if needle.occurs_in(chunk.text)]
     return visible

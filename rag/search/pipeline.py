@@ -113,7 +113,6 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
 
 
 def _weak_hits(hits: Sequence[Hit], state: SearchState) -> list[Hit]:
-    """The few hits to show although they are no evidence, newer ones first."""
     shown = hits[: thresholds.WEAK_SHOWN]
     ordered = editions.own_and_newer_first(shown, state.foreign)
     if [hit.chunk.id for hit in ordered] != [hit.chunk.id for hit in shown]:
@@ -122,7 +121,7 @@ def _weak_hits(hits: Sequence[Hit], state: SearchState) -> list[Hit]:
 
 
 def _without_retrievers(state: SearchState) -> SearchState:
-    """The state without retrievers, and with a note on them, if they can't keep what the plan promises."""
+    """The state without retrievers, and with a note, if they can't keep what the plan promises."""
     why = NO_EXACT if state.plan.mode == "exact" else NO_STRICT if state.plan.strict else None
     left_out = [view for view in state.views if view.table.retrieves] if why else []
     if not left_out:
@@ -194,8 +193,7 @@ async def add_queries(state: SearchState) -> SearchState:
 async def embed(state: SearchState) -> tuple[SearchState, list[Query]]:
     """Embed all queries in one batch. Returns each with its meanings and the views that it searches.
 
-    If an embedding model fails, the search falls back to words where the plan allows it: the new state has
-    the changed mode and views (`rag.search.query_vectors`).
+    The new state has the mode and views that are left if a model fails (`rag.search.query_vectors`).
     """
     with state.steps.step("embed") as step:
         state, meanings = await query_meanings([query.text for query in state.queries], state, step)
@@ -283,7 +281,6 @@ def _with_source_of_dates(note: str, hits: Iterable[Hit]) -> str:
 
 
 def _edition_note(wanted_time: editions.AskedTime) -> str:
-    """Which editions come first, by the time that the question asks for."""
     years = " and ".join(map(str, sorted(wanted_time.years or wanted_time.excluded)))
     if wanted_time.years:
         return OF_YEARS.format(years)
@@ -395,7 +392,6 @@ def _lacking_phrases_notes(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
 
 
 def _quoted(phrases: Sequence[str]) -> str:
-    """The phrases in quotation marks, as the object of a sentence."""
     quoted = ", ".join(f'"{phrase}"' for phrase in phrases)
     return f"all of {quoted}" if len(phrases) > 1 else quoted
 
@@ -413,7 +409,6 @@ def _accented_phrases(texts: Sequence[str], phrases: Iterable[Needle]) -> list[s
 
 
 def _context(hits: Sequence[Hit], state: SearchState) -> Context:
-    """The hits as one text for a prompt, within the plan's token budget."""
     with state.steps.step("context") as step:
         spans = state.models.embedders.default.token_spans
         context = assemble_context(hits, budget=state.plan.context_tokens, token_spans=spans)

@@ -179,7 +179,6 @@ def _with_request_vector(
 
 
 def _compares(embedder: EmbedderIdentity, request_vector: RequestVector) -> bool:
-    """Whether vectors of an embedder compare with the request's: of its model, or else of its length."""
     if request_vector.model is not None:
         return embedder == request_vector.model
     return embedder.dimension == len(request_vector.vector) and embedder != NO_VECTORS
@@ -212,7 +211,6 @@ def _check_vector(
 def _warn_of_request_vector(
     request_vector: RequestVector, incomparable: Sequence[str], state: SearchState, step: OpenStep
 ) -> None:
-    """Warn of what a search by a request's vector does without."""
     if incomparable:
         names, mode = joined_names(incomparable), state.plan.mode
         of_model = NOT_BY_MEANING[mode].format(OTHER_MODEL, names)
@@ -305,7 +303,6 @@ def _is_comparable(collection: Collection, identity: EmbedderIdentity | None) ->
 
 
 def _by_words_alone(state: SearchState, step: OpenStep) -> SearchState:
-    """Switch to mode sparse, because no embedding model answers."""
     is_hybrid = state.plan.mode == "hybrid"
     step.add_warnings(WORDS_ALONE if is_hybrid else NO_SIMILARITIES, failed=True)
     state.degraded.append("dense" if is_hybrid else "similarity")
@@ -376,7 +373,6 @@ def _without_wordless(state: SearchState, step: OpenStep) -> SearchState:
 
 
 def _advice(error: ProviderError, plan: SearchPlan) -> str:
-    """The message for a caller: the problem, and what it can do."""
     alternative = ", or search in mode sparse" if "mode" in plan.overrides else ""
     return (
         f"{error.for_caller} There is no search by meaning without it. Try again in a minute{alternative}. "

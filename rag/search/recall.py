@@ -236,8 +236,7 @@ async def _pooled(
 ) -> Mapping[CollectionReader, RankingsOfTable]:
     """The readers; all that can count the query's words over their rows together, as if they were one table.
 
-    Counted by collection, a word that is common in one would be rare in the others, and a passage there that
-    has it by accident would come before those that are about it.
+    A word that is common in one collection would else be rare in the others, where it stands by accident.
     """
     pooled = {
         view.table: reader
@@ -257,8 +256,7 @@ async def _spellings(
 ) -> Mapping[str, tuple[Spelling, ...]]:
     """The other spellings of the question's unknown words; none if a passage needs every word.
 
-    Only for tables whose words are in memory, or soon will be. Results under strict statistics may not depend
-    on that.
+    Only for tables whose words are in memory, or soon will be, on which strict results may not depend.
     """
     tables = [readers[view.table] for view in question.views if not view.table.collection.attached]
     strict_tables = [table for table in tables if isinstance(table, Strict)]
@@ -272,7 +270,6 @@ async def _spellings(
 def _respelt(
     readers: Mapping[CollectionReader, RankingsOfTable], spellings: Mapping[str, tuple[Spelling, ...]]
 ) -> Mapping[CollectionReader, RankingsOfTable]:
-    """The same readers, searching for these spellings too where they can."""
     words = tuple(near.word for of_word in spellings.values() for near in of_word)
     return {
         table: replace(reader, spellings=words) if isinstance(reader, Strict) else reader
@@ -309,7 +306,6 @@ async def _sparse(table: RankingsOfTable, query: Query, view: View, plan: Search
 
 
 async def _empty_ranking() -> Ranking:
-    """An empty ranking, for a view without the index that it needs, or whose ranking would have no weight."""
     return []
 
 
@@ -505,10 +501,9 @@ def _clipped(share: float) -> float:
 
 
 def _unlisted_bound(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
-    """The upper bound of the BM25 score of a chunk that no sparse ranking has.
+    """The upper bound of the BM25 score of a chunk that no sparse ranking has: it was cut off below the last.
 
-    A full ranking may have cut it off, just below its last score. There is no bound if a passage needs every
-    word, because a chunk with some of them isn't ranked, nor for tables without a full-text index.
+    There is none if a passage needs every word, as others aren't ranked, nor for tables without an index.
     """
     if plan.engine.operator == "and" or not all(view.table.by_words for view in query.views):
         return inf
@@ -522,15 +517,14 @@ def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def _best_of_tables(rankings: Sequence[Ranking]) -> Mapping[str, float]:
-    """The rankings of all tables as one, each chunk once with its best score (see `Candidate.versions`)."""
+    """The rankings of all tables as one, each chunk once with its best score."""
     return best_scores((scored.stored.id, scored.score) for ranking in rankings for scored in ranking)
 
 
 def _similarities(query: Query, lists: QueryRankings, *, weighed: bool = False) -> Mapping[str, float]:
     """The similarity of every comparable chunk, whichever ranking found it.
 
-    If `weighed`, each is multiplied by the share of the query that its model knows: about other words a model
-    only guesses.
+    If `weighed`, times the share of the query that its model knows: about other words a model only guesses.
     """
     by_model: dict[str, list[StoredChunk]] = {}
     for view, ranking in (
@@ -601,7 +595,6 @@ async def _readable_hits(candidates: Sequence[Candidate], query: Query, alarm: A
 
 
 def _has_texts(view: View, stored: StoredChunk) -> bool:
-    """Whether a chunk has what each must contain: the engine also lets through what may look like it."""
     return all(text.occurs_in(stored.chunk.text) for text in view.contains)
 
 

@@ -326,7 +326,7 @@ def unit_vector(numbers: Sequence[float]) -> npt.NDArray[np.float32]:
 def _joining(plan: SearchPlan, request: SearchRequest) -> SearchPlan:
     """The plan with `unites` and `joins` if the request wants it and the plan can.
 
-    Joining needs more candidates to fill a limit that the request states, unless it also states their number.
+    To fill a limit that a request states, joining needs more candidates, unless it also states their number.
     """
     plan = replace(plan, unites=request.joined and plan.mode != "exact")
     # The stages for sections and neighbours join hits themselves; sections and snippets replace texts.
@@ -402,11 +402,7 @@ def _with_marks_of_phrases(query: str) -> str:
 
 
 def _phrases(query: str) -> tuple[Needle, ...]:
-    """The phrases of a request's query.
-
-    Raises:
-        InvalidRequestError: there are more than `MAX_PHRASES`.
-    """
+    """The phrases of a request's query; an error if there are more than `MAX_PHRASES`."""
     needles = phrase_needles(query)
     if len(needles) > MAX_PHRASES:
         raise InvalidRequestError(

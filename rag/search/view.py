@@ -176,7 +176,7 @@ class View:
     async def walk(self, beginning: str | None = None) -> AsyncGenerator[list[StoredSource]]:
         """All sources that the principal may read, whatever the request, in unordered batches.
 
-        With a `beginning`, in lower case, only those whose id, title or path begins with it in any case.
+        With a `beginning` in lower case, only those whose id, title or path begins with it in any case.
         """
         readable = self._unnarrowed
         if self.walls is not None:
@@ -362,7 +362,7 @@ SOME_UNDATED = (
 async def undated_notes(views: Sequence[View]) -> list[str]:
     """A note if a filter on dates leaves out readable documents because their metadata has none.
 
-    Attached tables aren't looked at: it would take one more read of all their rows.
+    Attached tables aren't looked at: all their rows would be read once more.
     """
     for view in views:
         if view.filter is None or view.table.collection.attached or not _asks_for_date(view.filter):
