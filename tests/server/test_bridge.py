@@ -480,7 +480,7 @@ def test_changed_settings_count_for_the_next_host(
 def test_a_variable_that_the_settings_name_makes_another_desk(
     host: Start, desks: Callable[[], list[psutil.Process]], clock_room: Path, *, named: bool
 ) -> None:
-    env = {"REFDESK_CHAT_API_KEY_ENV": "MY_KEY", "REFDESK_CHAT_MODEL": "m" if named else ""}
+    env = {"REFDESK_CHAT_API_KEY_ENV": "MY_KEY"} | ({"REFDESK_CHAT_MODEL": "m"} if named else {})
     wires = [host(clock_room, env=env | {"MY_KEY": value}) for value in ("a", "b")]
     for wire in wires:
         wire.begin()
