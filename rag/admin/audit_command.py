@@ -188,15 +188,11 @@ def _append(file: Path, content: bytes) -> None:
             size = opened.seek(0, os.SEEK_END)
             if size and _last_byte(opened) != b"\n":  # a full disk cut the last line short
                 content = b"\n" + content
-            _write_all(opened, content)
+            if opened.write(content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(opened.fileno())
         if not size:
             flush_folder(file.parent)
-
-
-def _write_all(opened: FileIO, content: bytes) -> None:
-    if opened.write(content) < len(content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.fsync(opened.fileno())
 
 
 def _last_byte(opened: FileIO) -> bytes:

@@ -32,9 +32,9 @@ from rag.admin.sharing import unchosen_exposures
 from rag.admin.sources_command import collections_by_tenant
 from rag.admin.terminal import FAILED, Group, echo, print_result
 from rag.config.load import environment_name, named_values, setting_values
-from rag.config.mistakes import stages_of
+from rag.config.mistakes import binding_contradictions, stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin, S3Origin
-from rag.config.profiles import DEFAULT_PROFILE, CustomStage, MultiQueryStage, PlannerStage, RerankStage
+from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage, RerankStage
 from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
 from rag.config.settings import ModerationSettings, Settings, default_data
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
@@ -504,12 +504,12 @@ def _key_problem(key: ApiKey, settings: Settings, collections: CollectionsByTena
     bound = key.bound_to
     if bound is None:
         return None
-    if bound.profile is not None and bound.profile not in {DEFAULT_PROFILE, *settings.search.profiles}:
-        return f"Its profile {bound.profile!r} is not in the settings, so it can't search."
-    tool_names = {tool.name for tool in settings.server.tools}
-    if missing := [name for name in bound.tools or () if name not in tool_names]:
-        return f"The settings have no search tool {', '.join(missing)}."
-    return _collections_problem(bound, collections)
+    contradictions = [problem for _, problem in binding_contradictions((), bound, settings)]
+    return (
+        f"It can't search: {contradictions[0]}"
+        if contradictions
+        else _collections_problem(bound, collections)
+    )
 
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that TOML takes without quotes

@@ -401,7 +401,11 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     except InvalidRequestError as error:
         comparisons = []
         complaints.append(str(error))
-    _print(runs, comparisons, listed=diff)
+    compared = [comparison_json(runs[0], *pair) for pair in comparisons]
+    print_json({"runs": [run_json(run.id, run.summary) for run in runs], "comparisons": compared})
+    print_runs([(run.id, run.summary) for run in runs])
+    for pair in comparisons:
+        print_comparison(runs[0], *pair, listed=diff)
     if report:
         await write_page(report, report_page(runs, metric))
     _report_omissions(judged, prepared)
@@ -409,17 +413,6 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     for complaint in complaints:
         echo(complaint, err=True)
     return FAILED if complaints else 0
-
-
-def _print(
-    runs: Sequence[EvaluationRun], comparisons: Sequence[tuple[EvaluationRun, Comparison]], *, listed: bool
-) -> None:
-    first = runs[0]
-    compared = [comparison_json(first, *pair) for pair in comparisons]
-    print_json({"runs": [run_json(run.id, run.summary) for run in runs], "comparisons": compared})
-    print_runs([(run.id, run.summary) for run in runs])
-    for pair in comparisons:
-        print_comparison(first, *pair, listed=listed)
 
 
 def _report_omissions(judged: JudgedSet, prepared: evaluation.PreparedSet) -> None:

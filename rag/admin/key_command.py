@@ -29,7 +29,7 @@ from rag.access.rule import MAX_ENTRIES, CredentialBoundTo, bare_name, one_group
 from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options, repeatable, same_desk
-from rag.admin.sharing import Exposure, exposures, reachable
+from rag.admin.sharing import exposures
 from rag.admin.terminal import Group, echo, print_result, table_lines, wants_json
 from rag.answers import MAX_LIMIT
 from rag.config.mistakes import binding_contradictions
@@ -175,20 +175,14 @@ async def create_command(
     _show(key, secret)
     for note in one_group_notes(groups):
         echo(f"Note: {note}", err=True)
-    exposed = await _exposures(settings, key)
-    for exposure in reachable(exposed, bound.collections if bound else None):
-        echo(f"Note: {exposure}", err=True)
+    try:
+        for exposure in await exposures(settings, key.tenant, intended=True):
+            if bound is None or bound.collections is None or exposure.collection.name in bound.collections:
+                echo(f"Note: {exposure}", err=True)
+    except StoreError as error:  # the key is valid anyway
+        echo(f"Note: the key is valid, but what is open to its tenant can't be told. {error}", err=True)
     if not wants_json():
         _tell_hosts(settings.http)
-
-
-async def _exposures(settings: Settings, key: ApiKey) -> list[Exposure]:
-    """What everybody with a key can read; nothing if that can't be told, because the key is valid anyway."""
-    try:
-        return await exposures(settings, key.tenant, intended=True)
-    except StoreError as error:
-        echo(f"Note: the key is valid, but what is open to its tenant can't be told. {error}", err=True)
-        return []
 
 
 def create_key(

@@ -52,7 +52,14 @@ async def list_command(settings: Settings) -> None:
     names = dict.fromkeys([*here, *catalogue])
     models = [model_json(name, here.get(name), catalogue.get(name), used.get(name, ())) for name in names]
     print_json({"folder": str(settings.models_folder), "models": models})
-    print_models(settings.models_folder, here, catalogue, used)
+    echo(f"Built in: {ENGLISH_MODEL} for English, {MULTILINGUAL_MODEL} for a hundred languages.")
+    if here:
+        echo(f"Installed in {settings.models_folder}:")
+        heads = ("NAME", "KIND", "MB", "DIMENSIONS", "LICENCE", "USED BY")
+        print_table([heads, *(_installed_row(facts, used.get(name, ())) for name, facts in here.items())])
+    else:
+        echo(f"No model is installed in {settings.models_folder}.")
+    _print_known([model for name, model in catalogue.items() if name not in here])
     for name, size in model_install.unfinished_pulls(settings.models_folder).items():
         echo(f"\nUnfinished: {name}, {size / 1e6:,.0f} MB. Pull it again to go on, or remove it.")
     for name in sorted(used.keys() - here.keys()):
@@ -148,32 +155,20 @@ PERMISSIVE = {"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "isc", "cc0-1
 """Licences that allow any use if their text is passed on; by the hub's names, in lower case."""
 
 
-def print_models(
-    folder: Path,
-    here: Mapping[str, ModelFacts],
-    catalogue: Mapping[str, KnownModel],
-    used: Mapping[str, Sequence[str]],
-) -> None:
-    """Print the models that are built in, installed (with what uses them), and can be pulled by name."""
-    echo(f"Built in: {ENGLISH_MODEL} for English, {MULTILINGUAL_MODEL} for a hundred languages.")
-    if here:
-        echo(f"Installed in {folder}:")
-        heads = ("NAME", "KIND", "MB", "DIMENSIONS", "LICENCE", "USED BY")
-        print_table([heads, *(_installed_row(facts, used.get(name, ())) for name, facts in here.items())])
-    else:
-        echo(f"No model is installed in {folder}.")
-    available = [model for name, model in catalogue.items() if name not in here]
-    if available:
-        echo("\nKnown (refdesk-admin model pull NAME):")
-        rows = [("NAME", "KIND", "MB", "DIMENSIONS", "LICENCE", "LANGUAGES"), *map(_known_row, available)]
-        for line, model in zip(table(rows), [None, *available], strict=True):
-            echo(line)
-            if model:
-                figures = (
-                    f"{figure.benchmark} {figure.score:g} (published: {figure.source})"
-                    for figure in model.figures
-                )
-                echo(f"    {'; '.join([model.good_for, *figures])}")
+def _print_known(models: Sequence[KnownModel]) -> None:
+    """Print models that can be pulled by name, each with what it is good for."""
+    if not models:
+        return
+    echo("\nKnown (refdesk-admin model pull NAME):")
+    head, *lines = table(
+        [("NAME", "KIND", "MB", "DIMENSIONS", "LICENCE", "LANGUAGES"), *map(_known_row, models)]
+    )
+    echo(head)
+    for line, model in zip(lines, models, strict=True):
+        figures = (
+            f"{figure.benchmark} {figure.score:g} (published: {figure.source})" for figure in model.figures
+        )
+        echo(f"{line}\n    {'; '.join([model.good_for, *figures])}")
 
 
 def model_json(

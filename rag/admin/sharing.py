@@ -9,7 +9,7 @@ restricts them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -156,10 +156,3 @@ async def _exposures(
         if documents:
             exposed.append(Exposure(collection, documents, ways, desk))
     return exposed
-
-
-def reachable(exposed: list[Exposure], collections: Container[str] | None) -> list[Exposure]:
-    """The exposures within the collections to which a credential is bound; None: all collections."""
-    return [
-        exposure for exposure in exposed if collections is None or exposure.collection.name in collections
-    ]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast, get_args
 
@@ -74,29 +74,17 @@ COUNTED: Mapping[str, str] = {
 }
 
 
-@dataclass(slots=True)
-class Calls:
-    """The calls of one kind with one outcome."""
-
-    call: str
-    outcome: str
-    count: int = 0
-    seconds: float = 0.0
-
-    @property
-    def milliseconds(self) -> float:
-        """The mean."""
-        return 1000 * self.seconds / self.count if self.count else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The metrics of a running server, or the `problem` that kept them from being read."""
+    """The metrics of a running server, or the `problem` that kept them from being read.
+
+    `calls` have a tool or method, an outcome, their number, and the mean of their milliseconds.
+    """
 
     problem: str = ""
     ready: bool = False
-    calls: list[Calls] = field(default_factory=list)
-    counts: list[tuple[str, str, float]] = field(default_factory=list)
+    calls: Sequence[tuple[str, str, int, float]] = ()
+    counts: Sequence[tuple[str, str, float]] = ()
 
 
 async def activity(console: Console, _request: Request) -> Response:
@@ -134,17 +122,20 @@ async def server_at(port: int) -> Server:
     return Server("", ready, _calls(samples), list(_counts(samples)))
 
 
-def _calls(samples: list[Sample]) -> list[Calls]:
-    by_outcome: dict[tuple[str, str], Calls] = {}
-    for sample in samples:
-        if sample.name in {f"{CALLS}_count", f"{CALLS}_sum"}:
-            key = sample.labels.get("call", ""), sample.labels.get("outcome", "")
-            calls = by_outcome.setdefault(key, Calls(*key))
-            if sample.name.endswith("_count"):
-                calls.count = int(sample.value)
-            else:
-                calls.seconds = sample.value
-    return sorted(by_outcome.values(), key=lambda calls: -calls.count)
+def _calls(samples: list[Sample]) -> list[tuple[str, str, int, float]]:
+    counts, seconds = (
+        {
+            (sample.labels.get("call", ""), sample.labels.get("outcome", "")): sample.value
+            for sample in samples
+            if sample.name == f"{CALLS}_{figure}"
+        }
+        for figure in ("count", "sum")
+    )
+    rows = [
+        (*key, int(count), 1000 * seconds.get(key, 0.0) / count if count else 0.0)
+        for key, count in counts.items()
+    ]
+    return sorted(rows, key=lambda row: -row[2])
 
 
 def _counts(samples: list[Sample]) -> Iterator[tuple[str, str, float]]:
