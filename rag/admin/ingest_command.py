@@ -311,11 +311,20 @@ async def watch(
     folder that disappears is awaited, and a link that leads elsewhere is followed. SIGINT and SIGTERM end the
     watch and a run in it; committed work stays.
     """
+
+    async def attempt(names: Iterable[str]) -> None:
+        try:
+            if due := list(dict.fromkeys(names)):
+                await run(due)
+        except (RefdeskError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            echo(f"refdesk-admin: {reason} The next change begins another run.", err=True)
+
+    real = os.path.realpath(without)  # noqa: ASYNC240 once
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_asked_to_end, tasks.cancel_scope)
-        due = list(dict.fromkeys(folders.values()))
         while True:
-            due = await _watch_once(folders, run, due, _real(without))
+            await _watch_once(folders, attempt, real)
     echo("Watching has ended.", err=True)
 
 
@@ -327,52 +336,31 @@ async def _until_asked_to_end(scope: anyio.CancelScope) -> None:
 
 
 async def _watch_once(
-    folders: Mapping[Path, str], run: Callable[[list[str]], Awaitable[object]], due: list[str], without: str
-) -> list[str]:
-    """Watch until a folder appears or disappears, or a link leads elsewhere.
-
-    Returns all names: changes in between were not seen.
-    """
-    watched = _names_by_real_path(folders)
-    existing = _existing(watched)
+    folders: Mapping[Path, str], run: Callable[[Iterable[str]], Awaitable[None]], without: str
+) -> None:
+    """Run with all names, then watch until a folder appears or disappears, or a link leads elsewhere."""
+    places = _places(folders)
+    existing = {real for real, identity in places.values() if identity}
     if not existing:
-        await _run(run, due)
-        while not _existing(_names_by_real_path(folders)):  # noqa: ASYNC110 no event comes of what isn't there
+        await run(folders.values())
+        while not any(identity for _, identity in _places(folders).values()):  # noqa: ASYNC110 no event comes
             await anyio.sleep(LOOK_MS / 1000)
-        return list(dict.fromkeys(folders.values()))
+        return
+    due = list(folders.values())  # changes from before the watch were not seen
     async for paths in changes_in(existing, without=without):
         # The first turn comes once the watch is active, so no change between it and the run is missed.
-        changed = [name for folder, name in watched.items() if any(is_below(path, folder) for path in paths)]
-        await _run(run, list(dict.fromkeys([*due, *changed])))
+        changed = [
+            folder for folder, (real, _) in places.items() if any(is_below(path, real) for path in paths)
+        ]
+        await run([*due, *(folders[folder] for folder in changed)])
         due = []
-        now = _existing(watched)
-        if now != existing or paths & existing.keys() or watched != _names_by_real_path(folders):
-            for path in existing.keys() - now.keys():
+        if (now := _places(folders)) != places or paths & existing:
+            for path in existing - {real for real, identity in now.values() if identity}:
                 echo(f"{path} is gone. Waiting for it.", err=True)
-            break
-    return list(dict.fromkeys(folders.values()))
+            return
 
 
-def _names_by_real_path(folders: Mapping[Path, str]) -> dict[str, str]:
-    """The names of folders by where they are now: a link may lead elsewhere than before."""
-    return {_real(path): name for path, name in folders.items()}
-
-
-async def _run(run: Callable[[list[str]], Awaitable[object]], names: list[str]) -> None:
-    if not names:
-        return
-    try:
-        await run(names)
-    except (RefdeskError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        echo(f"refdesk-admin: {reason} The next change begins another run.", err=True)
-
-
-def _existing(folders: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """The existing folders with what tells each from its successor."""
-    identities = {path: identity(path) for path in folders}
-    return {path: stat for path, stat in identities.items() if stat}
-
-
-def _real(path: Path) -> str:
-    return os.path.realpath(path)
+def _places(folders: Iterable[Path]) -> dict[Path, tuple[str, tuple[int, int] | None]]:
+    """Where each folder is now, for a link may lead elsewhere than before, and its identity; None if gone."""
+    real = {folder: os.path.realpath(folder) for folder in folders}
+    return {folder: (path, identity(path)) for folder, path in real.items()}
