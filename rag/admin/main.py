@@ -20,7 +20,7 @@ COMMANDS = {
     "connect": ("connect.connect_command", "Connect an assistant to this desk."),
     "ingest": ("ingest_command", "Ingest files and folders into a collection."),
     "sync": ("sync_command", "Bring collections to the state of their origins."),
-    "records": ("records_command", "Check the records of a connector."),
+    "records": ("sync_command", "Check the records of a connector."),
     "runs": ("runs_command", "List the last ingestions, or show one with its failures."),
     "search": ("search_command", "Search like an assistant and print the passages."),
     "sources": ("sources_command", "List the sources of all collections, or of one."),

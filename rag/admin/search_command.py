@@ -11,8 +11,7 @@ import click
 
 from rag.access.tenants import local_principal
 from rag.admin.command_line import NamedPath, command, flag, json_object, repeatable, same_desk, write_page
-from rag.admin.search_output import explanation, print_results
-from rag.admin.search_report import search_report
+from rag.admin.search_output import explanation, print_results, search_report
 from rag.admin.sources_command import open_collections, readable_tables
 from rag.admin.terminal import echo, print_json, wants_json
 from rag.answers import MAX_LIMIT, Answer, Detail, Match, Mode, SearchRequest

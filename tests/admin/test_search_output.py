@@ -10,8 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rag.admin.search_output import WIDTH, changes, explanation, rank_steps
-from rag.admin.search_report import STYLE, search_report
+from rag.admin.search_output import STYLE, WIDTH, changes, explanation, rank_steps, search_report
 from rag.answers import Answer, Context, Excerpt, Step, SubQuery, Trace
 from rag.report import STYLE as COMMON
 from rag.search.why import AMONG_HITS

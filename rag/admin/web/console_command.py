@@ -32,7 +32,7 @@ from starlette.routing import Route
 
 from rag import errors, report
 from rag.access.keys import VALID_DAYS, new_pass
-from rag.admin import search_report
+from rag.admin import search_output
 from rag.admin.command_line import command, flag, settings_file
 from rag.admin.terminal import echo, print_result
 from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
@@ -56,7 +56,7 @@ Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 
 STATIC = Path(__file__).with_name("static")
 FILES = (
-    ("console.css", "text/css", (report.STYLE, search_report.STYLE, STATIC / "console.css")),
+    ("console.css", "text/css", (report.STYLE, search_output.STYLE, STATIC / "console.css")),
     ("console.js", "text/javascript", (STATIC / "console.js",)),
     ("icon.svg", "image/svg+xml", (STATIC / "icon.svg",)),
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from rag.access.rule import valid_name
 from rag.admin.search_command import answer_and_fate
-from rag.admin.search_report import hit_articles, summary_line, trace_sections
+from rag.admin.search_output import hit_articles, summary_line, trace_sections
 from rag.admin.web.console import Asker, Console, number_in, see_other
 from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
 from rag.config.profiles import DEFAULT_PROFILE
