@@ -18,7 +18,6 @@ from rag.admin import collection_changes
 from rag.admin.audit_command import Act, log_act, log_now
 from rag.admin.collection_rebuild import rebuild_command
 from rag.admin.command_line import command, confirmed_option, language_option, nothing_yet, repeatable
-from rag.admin.remove_command import remove_collection
 from rag.admin.runs_command import forget_runs
 from rag.admin.sources_command import open_collections
 from rag.admin.terminal import Group, print_result, table_lines
@@ -28,8 +27,8 @@ from rag.errors import ConfigurationError, NotFoundError
 from rag.report import counted
 from rag.store.read.attached.attached_reader import AttachedReader, AttachedTables, absolute_address
 from rag.store.read.collection_reader import CollectionReader
-from rag.store.write.change_collection import finish_drop
-from rag.store.write.desk_folder import prepare
+from rag.store.write.change_collection import drop_collection, finish_drop
+from rag.store.write.desk_folder import prepare, spending_reserve
 from rag.store.write.make_collection import ensure_collection, tag_collection
 
 ATTACHED_FIELD = "NAME=TYPE[:COLUMN]"
@@ -272,8 +271,8 @@ async def remove_command(settings: Settings, *, name: str) -> None:
         log_now(settings.data, Act("collection remove", tenant, {name: ({}, None)}, name, gives=False))
         attached = None
     else:
-        await remove_collection(settings, table, "collection remove")
         attached = table.collection.attached
+        await _remove(settings, table)
     tags = [tag.name for tag in await collection_changes.tags_of(settings, name)]
     still_there = (
         f"What it held is still in {', '.join(tags)}. Remove these, too, or run refdesk-admin purge, which "
@@ -284,6 +283,22 @@ async def remove_command(settings: Settings, *, name: str) -> None:
         f"Removed the collection {name}.{f' The table {attached.table} is as it was.' if attached else ''}",
         *([still_there] if tags else []),
     )
+
+
+async def _remove(settings: Settings, table: CollectionReader) -> None:
+    collection = table.collection
+    state: dict[str, object] = {"visibility": collection.visibility, "fields": collection.fields}
+    if collection.attached:
+        state["table"] = collection.attached.table
+    else:
+        state["sources"] = len(await table.listing())
+    gone = {collection.name: (state, None)}
+    act = Act("collection remove", collection.tenant, gone, collection.name, gives=False)
+    with log_act(settings.data, act):
+        for attempt in spending_reserve(settings.home):
+            with attempt:
+                await drop_collection(settings.home, collection)
+    forget_runs(settings.home, collection.tenant, collection.name)
 
 
 def _embedder_in_words(collection: Collection, settings: Settings) -> str:

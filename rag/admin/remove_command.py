@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 
 import click
 from anyio import to_thread
 
 from rag.access.tenants import tenant_of
-from rag.admin.audit_command import Act, ActName, State, access_state, log_act
+from rag.admin.audit_command import Act, State, access_state, log_act
 from rag.admin.command_line import collection_option, command, flag, nothing_yet
-from rag.admin.runs_command import forget_names, forget_runs
+from rag.admin.runs_command import forget_names
 from rag.admin.sources_command import NameIndex, folder_bytes, open_collections, readable_tables, reply_names
 from rag.admin.terminal import echo, print_result, wants_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import AccessRecord, Collection
-from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
+from rag.errors import BusyError, NotFoundError, StoreError
 from rag.home import Home, local_folder
 from rag.ingest.document_admission import has_expired
 from rag.ingest.source_files import is_local, path_of
@@ -31,29 +30,9 @@ from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import original_id
 from rag.store.write.access_writer import access_table, mark_removed
-from rag.store.write.change_collection import drop_collection, forget_builds, open_writer
+from rag.store.write.change_collection import forget_builds, open_writer
 from rag.store.write.collection_writer import CollectionWriter
-from rag.store.write.desk_folder import is_full, read_key, spending_reserve, writable
-
-
-async def remove_collection(
-    settings: Settings, table: CollectionReader, act: ActName, *, forget: Iterable[AccessRecord] = ()
-) -> None:
-    """Remove a collection and everything in it, and forget these access records; log it as this act."""
-    collection = table.collection
-    state: dict[str, object] = {"visibility": collection.visibility, "fields": collection.fields}
-    if collection.attached:
-        state["table"] = collection.attached.table
-    else:
-        state["sources"] = len(await table.listing())
-    forgotten = _gone(forget)
-    gone = {collection.name: (state, None)} | forgotten
-    with log_act(settings.data, Act(act, collection.tenant, gone, collection.name, gives=False)):
-        for attempt in spending_reserve(settings.home):
-            with attempt:
-                await drop_collection(settings.home, collection, forget=forgotten)
-    forget_runs(settings.home, collection.tenant, collection.name)
-
+from rag.store.write.desk_folder import is_full, read_key, writable
 
 NAMED = 3  # files in a message
 COMES_BACK = (
@@ -64,24 +43,24 @@ STILL_IN = (
     "Some of these files are in other collections, too, and stay there: {}. Name one with --collection."
 )
 IN_TAG = "Nothing is ingested into {}, which is a tag, so what was removed from it stays away."
-REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command again later. {}"
+REMOVED_BUT = (
+    "Removed {}: searches no longer find them. Their access records stay: run the command again later. {}"
+)
 
 
 @command("remove", changes=True)
-@click.argument("sources", nargs=-1, metavar="[ID|PATH]...")
-@flag("--all", "everything", help="Remove the whole collection.")
+@click.argument("sources", nargs=-1, required=True, metavar="ID|PATH...")
 @flag("--forget", help="Also delete their access records, and the records of sources removed before.")
 @collection_option(DEFAULT_COLLECTION)
 async def remove_command(
-    settings: Settings, *, sources: tuple[str, ...], everything: bool, forget: bool, collection: str
+    settings: Settings, *, sources: tuple[str, ...], forget: bool, collection: str
 ) -> None:
     """Remove sources by id, file, folder, path, title, or pattern.
 
     Searches no longer find them. To delete their text from the disk, too, run refdesk-admin purge. Access
-    records are kept in case the sources come back, unless you add --forget.
+    records are kept in case the sources come back, unless you add --forget. To remove a whole collection, run
+    refdesk-admin collection remove.
     """
-    if everything == bool(sources):
-        raise InvalidRequestError("Name the sources to remove, or use --all.")
     table = await _collection_with(settings, sources, collection)
     async with access_table(settings.home, table.collection.tenant) as access:
         records = await access.records()
@@ -97,19 +76,14 @@ async def remove_command(
         if not (ids := index.matching(name)):
             raise NotFoundError(await _not_there(settings, name, collection))
         chosen |= {*ids}
-    if everything:
-        chosen = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
     gone = [id_ for id_ in there if id_ in chosen]
     catalog.check_writable(table.collection)
-    if everything:
-        forgotten = [records[id_] for id_ in chosen & records.keys()] if forget else []
-        await _remove_all(settings, table, gone, forget=forgotten)
-    else:
-        # To forget a record can give: a document that comes back then has the usual access.
-        with log_act(settings.data, _act(table.collection, records, chosen, gives=forget)):
-            # The tombstones hide the sources at once; deleting their rows may have to wait for a lock.
-            await mark_removed(settings.home, table.collection.tenant, gone)
-            await _delete(settings.home, table.collection, gone, forget=chosen if forget else ())
+    # To forget a record can give: a document that comes back then has the usual access.
+    act = Act("remove", table.collection.tenant, _gone(records, chosen), table.collection.name, gives=forget)
+    with log_act(settings.data, act):
+        # The tombstones hide the sources at once; deleting their rows may have to wait for a lock.
+        await mark_removed(settings.home, table.collection.tenant, gone)
+        await _delete(settings.home, table.collection, gone, forget=chosen if forget else ())
     print_result(
         {"removed": gone, "forgotten": len(chosen) if forget else 0},
         f"Removed {counted(len(gone), 'source')} from {collection}.",
@@ -132,22 +106,6 @@ def _tell_what_stays(
         echo(IN_TAG.format(collection.name) if collection.tag_of else again, err=True)
 
 
-async def _remove_all(
-    settings: Settings, table: CollectionReader, ids: Sequence[str], *, forget: Iterable[AccessRecord]
-) -> None:
-    """Remove the collection. If another command is writing to it, hide its sources and raise BusyError."""
-    try:
-        await remove_collection(settings, table, "remove", forget=forget)
-    except BusyError as error:
-        tenant = table.collection.tenant
-        async with access_table(settings.home, tenant) as access:
-            records = await access.of(ids)
-        with log_act(settings.data, _act(table.collection, records, records, gives=False)):
-            await mark_removed(settings.home, tenant, ids)
-        message = REMOVED_BUT.format(counted(len(ids), "source"), "The collection stays", error)
-        raise BusyError(message) from error
-
-
 async def _delete(data: Home, collection: Collection, ids: Sequence[str], *, forget: Iterable[str]) -> None:
     """Delete the rows of sources that are marked as removed (tombstones), and forget these access records.
 
@@ -160,8 +118,7 @@ async def _delete(data: Home, collection: Collection, ids: Sequence[str], *, for
             await _finish(writer)
     except BusyError as error:
         if forget:
-            message = REMOVED_BUT.format(counted(len(ids), "source"), "Their access records stay", error)
-            raise BusyError(message) from error
+            raise BusyError(REMOVED_BUT.format(counted(len(ids), "source"), error)) from error
         echo("Searches no longer find them. The command that is writing now deletes their text.", err=True)
 
 
@@ -182,20 +139,10 @@ async def _finish(writer: CollectionWriter) -> None:
         echo(f"The next ingestion will compact {writer.collection.name}: the disk is full.", err=True)
 
 
-def _act(
-    collection: Collection, records: Mapping[str, AccessRecord], ids: Iterable[str], *, gives: bool
-) -> Act:
-    """The act of removing these sources, with their URIs and access."""
-    changes = _gone(records[id_] for id_ in ids)
-    return Act("remove", collection.tenant, changes, collection.name, gives=gives)
-
-
-def _gone(records: Iterable[AccessRecord]) -> dict[str, tuple[State, State]]:
-    """The logged changes of removing the sources with these records."""
-    return {
-        record.id: ({"uri": record.uri, **(access_state(record.access) or {})}, None)
-        for record in sorted(records, key=attrgetter("id"))
-    }
+def _gone(records: Mapping[str, AccessRecord], ids: Iterable[str]) -> dict[str, tuple[State, State]]:
+    """The logged changes of removing these sources, with their URIs and access."""
+    gone = ((id_, records[id_]) for id_ in sorted(ids))
+    return {id_: ({"uri": record.uri, **(access_state(record.access) or {})}, None) for id_, record in gone}
 
 
 async def _collection_with(settings: Settings, sources: Sequence[str], name: str) -> CollectionReader:

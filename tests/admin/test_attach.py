@@ -87,7 +87,6 @@ def test_what_would_write_to_an_attached_table_is_refused_with_the_reason(
     for command in (
         ("ingest", tmp_path / "new.md", "--collection", "notes"),
         ("remove", source, "--collection", "notes"),
-        ("remove", "--all", "--collection", "notes"),
         ("purge", "--collection", "notes"),
     ):
         refused = inside.misuse(*command)

@@ -100,7 +100,7 @@ def test_each_act_on_collections_and_documents_leaves_a_line(inside: Desk, tmp_p
     inside.run("remove", file, "--collection", "handbook")
     inside.run("purge")
     inside.run("ingest", file, "--collection", "handbook")
-    inside.run("remove", "--all", "--collection", "handbook")
+    inside.run("collection", "remove", "handbook", "--yes")
     inside.run("collection", "create", "empty")
     inside.run("collection", "remove", "empty", "--yes")
 
@@ -111,7 +111,7 @@ def test_each_act_on_collections_and_documents_leaves_a_line(inside: Desk, tmp_p
         ("collection create", "handbook", None, collection),
         ("remove", source["id"], {"uri": file.as_uri()} | access, None),
         ("purge", "handbook", {"visibility": "tenant"}, {"visibility": "tenant"}),
-        ("remove", "handbook", collection | {"sources": 1}, None),
+        ("collection remove", "handbook", collection | {"sources": 1}, None),
         ("collection create", "empty", None, empty),
         ("collection remove", "empty", empty | {"sources": 0}, None),
     ]

@@ -164,7 +164,8 @@ def test_what_was_purged_before_its_collection_was_forgotten_stays_away_too(
     (docs / "leave.md").unlink()
     inside.run("ingest", docs)
     inside.run("purge")
-    inside.run("remove", "--all", "--forget")
+    inside.run("remove", "*", "--forget")
+    inside.run("collection", "remove", "documents", "--yes")
     made = inside.json("restore", backup)
     assert made["purged"] == [str(docs / "leave.md")]
     assert titles(inside, "--group", "hr") == {"travel", "wages"}

@@ -127,17 +127,16 @@ def test_what_was_removed_during_a_run_comes_back_with_the_next_one_under_its_ow
     assert "edited.md" in ingesting.readable()
 
 
-@pytest.mark.parametrize("flag", ["--forget", "--all"])
 def test_what_can_not_be_done_during_a_run_is_said_and_the_removal_holds_all_the_same(
-    ingesting: Ingesting, flag: str
+    ingesting: Ingesting,
 ) -> None:
-    named = [] if flag == "--all" else [ingesting.folder / "kept.md"]
+    command = "remove", ingesting.folder / "kept.md", "--forget"
     with ingesting.ingestion():
-        warnings = ingesting.desk.run("remove", *named, flag, code=BUSY).stderr
+        warnings = ingesting.desk.run(*command, code=BUSY).stderr
         assert "run the command again" in warnings
         assert "kept.md" not in ingesting.readable()
     assert "kept.md" not in ingesting.readable()
-    ingesting.desk.run("remove", *named, flag)
+    ingesting.desk.run(*command)
 
 
 def test_who_removes_a_file_that_is_still_there_learns_that_it_comes_back(ingesting: Ingesting) -> None:

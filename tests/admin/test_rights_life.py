@@ -254,7 +254,7 @@ def test_what_a_folder_was_ingested_with_holds_under_its_new_name_for_what_is_ne
 
 def test_what_is_gone_is_narrowed_by_what_is_said_when_it_comes_back(life: Life) -> None:
     life.ingest()
-    life.inside.run("remove", "--all")
+    life.inside.run("remove", "*")
     (file,) = life.ingest(*HR)["files"]
     assert file["reason"] == "it is back; now restricted to group:hr"
     assert life.visible_to(NOBODY) == set()

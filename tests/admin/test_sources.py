@@ -149,7 +149,8 @@ def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
     assert removal.stdout == "Removed 1 source from documents.\n"
     assert STILL_IN.format("handbook") in removal.stderr
     desk.run("collection", "remove", "handbook", "--yes")
-    assert desk.json("remove", "--all")["removed"] == [ingested[f"{shelf}/cc/g.md"]]
+    assert desk.json("remove", "*")["removed"] == [ingested[f"{shelf}/cc/g.md"]]
+    desk.run("collection", "remove", "documents", "--yes")
     assert desk.json("status")["collections"] == []
 
 
@@ -195,7 +196,7 @@ def test_a_source_to_remove_is_looked_for_where_no_collection_has_the_usual_name
     inside.run("ingest", tmp_path / "plan.md", "--collection", "notes")
     assert "--collection notes" in inside.failure("remove", "The plan")
     assert "no collection 'other'" in inside.failure("remove", "The plan", "--collection", "other")
-    assert "no collection 'documents'" in inside.failure("remove", "--all")
+    assert "No source in documents" in inside.failure("remove", "another plan")
     assert len(inside.json("remove", "The plan", "--collection", "notes")["removed"]) == 1
 
 

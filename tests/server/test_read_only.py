@@ -262,7 +262,7 @@ def test_what_would_write_is_refused_in_a_line_and_changes_nothing(scripts: Scri
     before = shelf.state()
     commands = (
         ["ingest", str(shelf.texts)],
-        ["remove", "--all"],
+        ["remove", "*"],
         ["purge"],
         ["key", "create", "--user", "ann"],
     )

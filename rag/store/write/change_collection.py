@@ -186,10 +186,8 @@ async def copy_labels(data: Home, collection: Collection) -> bool:
     return True
 
 
-async def drop_collection(data: Home, collection: Collection, *, forget: Iterable[str] = ()) -> None:
-    """Drop a collection. The access records of its sources stay, except those with the ids in `forget`.
-
-    An attached table stays as it is.
+async def drop_collection(data: Home, collection: Collection) -> None:
+    """Drop a collection. The access records of its sources stay. An attached table stays as it is.
 
     Raises:
         BusyError: another process is writing to it.
@@ -199,7 +197,7 @@ async def drop_collection(data: Home, collection: Collection, *, forget: Iterabl
         started = time.time()
         await collections.delete(in_catalog(tenant, name))
         table_maintenance.sync_table(data, schema.COLLECTIONS, started)  # before the tables go
-        await _drop_without_row(data, tenant, name, forget, lease)
+        await _drop_without_row(data, tenant, name, lease)
 
 
 async def finish_drop(data: Home, tenant: str, name: str) -> bool:
@@ -213,7 +211,7 @@ async def finish_drop(data: Home, tenant: str, name: str) -> bool:
     async with _dropping(data, tenant, name) as (collections, lease):
         if await collections.count_rows(in_catalog(tenant, name)):
             return False
-        return await _drop_without_row(data, tenant, name, (), lease)
+        return await _drop_without_row(data, tenant, name, lease)
 
 
 @asynccontextmanager
@@ -230,9 +228,7 @@ async def _dropping(
         yield collections, lease
 
 
-async def _drop_without_row(
-    data: Home, tenant: str, name: str, forget: Iterable[str], lease: Lease | None
-) -> bool:
+async def _drop_without_row(data: Home, tenant: str, name: str, lease: Lease | None) -> bool:
     """Drop the tables of a collection, and mark its sources as removed. Returns whether there were any.
 
     The access records of a tag are deleted: another tag of that name has other ids.
@@ -247,7 +243,7 @@ async def _drop_without_row(
         records = [*(await table.records({"collection": name})).values()]
         present = [record for record in records if record.present or not record.copied]  # and tombstones
         await table.put([replace(record, present=False, copied=True) for record in present])
-        await table.forget([*forget, *filter(schema.original_id, (record.id for record in records))])
+        await table.forget(filter(schema.original_id, (record.id for record in records)))
     if lease:
         lease.settle()  # a former holder has no tables left to write to
     return there or bool(present)
