@@ -132,8 +132,6 @@ MAX_REMEMBERED = 1024  # tenants, and users of each; beyond this, idle ones are 
 
 @dataclass(slots=True)
 class _Tenant:
-    """A tenant's slots, its rate limit, and its users' rate limits."""
-
     queue: FairQueue
     rate: TokenBucket
     user_rates: dict[str, TokenBucket] = field(default_factory=dict)

@@ -223,7 +223,6 @@ class CallRecorder:
             return result
 
     def _name(self, ctx: ServerRequestContext[Any, Any]) -> str:
-        """The tool of a tool call, otherwise the method."""
         if ctx.method != "tools/call":
             return _method(ctx)
         tool = (ctx.params or {}).get("name")
@@ -306,7 +305,6 @@ def _returned_ids(ctx: ServerRequestContext[Any, Any], result: HandlerResult) ->
 
 
 def _client(ctx: ServerRequestContext[Any, Any]) -> str | None:
-    """The client's address; None over standard input."""
     address = ctx.request.client if ctx.request is not None else None
     return address.host if address else None
 

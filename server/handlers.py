@@ -194,7 +194,6 @@ class App:
         return message_for(error, remote=self.remote)
 
     def _handler(self, context: Context, name: str) -> Handler:
-        """The function that answers calls of a tool by this caller."""
         principal, callers_tools = self._principal_and_tools(context)
         with_app = self._shows_apps(context)
         for tool in callers_tools:
@@ -360,7 +359,6 @@ class App:
     def _principal_and_tools(
         self, context: Context
     ) -> tuple[Principal, tuple[server_settings.ToolSettings, ...]]:
-        """Who is asking, and the tools that they may call."""
         principal = self.principal_of(context)
         return principal, callable_tools(self.settings.server, principal)
 

@@ -204,7 +204,6 @@ class Intake:
             )
 
     def _hear(self, run: CommandProgress, line: str) -> None:
-        """Evaluate a line of the command's log."""
         record: object = None
         with suppress(ValueError):
             record = json.loads(line)

@@ -158,7 +158,6 @@ async def complete_argument(
 
 
 async def _passages(desk: Desk, principal: Principal, typed: str, chosen: Mapping[str, str]) -> Sequence[str]:
-    """The numbers of the passages of the chosen source."""
     id_ = chosen.get("source_id", "")
     sources = await desk.sources_beginning_with(principal, id_, chosen.get("collection")) if id_ else []
     counts = [source.chunk_count for source in sources if source.id == id_]

@@ -83,7 +83,6 @@ def start(flags: argparse.Namespace, mistake: ConfigurationError | None) -> None
 
 
 def _configured_server(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
-    """The server that the flags and settings describe."""
     if flags.env_file:  # first, because its variables can be settings
         load_env_file(flags.env_file)
     if flags.http and flags.alone:
@@ -165,7 +164,6 @@ def _refusing_server(mistake: str) -> Callable[[], Awaitable[None]]:
 
 
 def _check_no_asker(asker: Mapping[str, object]) -> None:
-    """Reject flags that would have no effect."""
     if any(value is not None for value in asker.values()):
         raise ConfigurationError(
             "--tenant, --user and --group have no effect here: http.authentication is set, so the key or "
@@ -174,7 +172,6 @@ def _check_no_asker(asker: Mapping[str, object]) -> None:
 
 
 def _local(settings: Settings, intake: Intake | None) -> Callable[[], Awaitable[None]]:
-    """One host over standard input and output. `intake` begins after the desk has opened or failed."""
     asker = LocalAsker(settings)
     asker.principal()  # fails for a wrong tenant
     lazy_desk = LazyDesk(settings)
@@ -190,7 +187,6 @@ def _local(settings: Settings, intake: Intake | None) -> Callable[[], Awaitable[
 
 
 def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
-    """Any number of clients over HTTP."""
     from server.http import application as http  # noqa: PLC0415 a local server starts faster without
     from server.http import auth  # noqa: PLC0415 the same
     from server.http.clients import bearer_principal  # noqa: PLC0415 the same

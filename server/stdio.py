@@ -417,7 +417,6 @@ async def _relay(
 
 
 async def _write_replies(replies: MemoryObjectReceiveStream[SessionMessage], unanswered: Unanswered) -> None:
-    """Write the messages of the SDK until they end."""
     async for reply in replies:
         await unanswered.write(reply.message)
 

@@ -207,7 +207,6 @@ def _opening_tool(
 
 
 def _undescribed(tool: ToolSettings) -> frozenset[str]:
-    """The arguments that models hardly use, except those that the operator lists."""
     return RARE - {*(tool.arguments or ())}
 
 
@@ -250,7 +249,6 @@ def search_hint(overview: Sequence[CollectionOverview]) -> str:
 
 
 def _leave_out(schema: dict[str, Any], names: Iterable[str]) -> None:
-    """Remove these arguments from a tool's schema, where it has them."""
     for name in names:
         schema["properties"].pop(name, None)
 

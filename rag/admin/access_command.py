@@ -380,7 +380,6 @@ def select_sources(
 def _source_accesses(
     stored: Iterable[tuple[CollectionReader, Iterable[StoredSource]]], gone: Mapping[str, AccessRecord]
 ) -> dict[str, SourceAccess]:
-    """The sources of these collections, and the removed ones that these records are of, by id."""
     by_id = {
         id_: SourceAccess(id_, record.uri, document_name(record), record.access, None, record.access)
         for id_, record in gone.items()

@@ -144,7 +144,6 @@ def _tenants(settings: Settings) -> Sequence[str]:
 
 
 async def _names(settings: Settings, config: Path) -> dict[str, str]:
-    """The replacement of each confidential name."""
     names = {str(settings.data): "DATA", str(config): "CONFIG", str(Path.home()): "HOME"}
     reader = DeskReader.of(settings)
     with suppress(RefdeskError):

@@ -442,7 +442,6 @@ def _planned(
     no_field: Container[str],
     language: LanguageChoice | None,
 ) -> dict[str, Any]:
-    """The changed properties, with the fields and the language."""
     remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
     planned = {**after} | ({"fields": remaining | fields} if fields or no_field else {})
     return planned | ({"language": language} if language else {})

@@ -179,7 +179,6 @@ def _data_folder_finding(settings: Settings) -> SettingFinding:
 
 
 def _extra_findings(settings: Settings) -> Iterator[SettingFinding]:
-    """A finding for each setting that needs an extra."""
     buckets = [name for name, origin in settings.origins.items() if isinstance(origin, S3Origin)]
     needed = [(f"origins.{name}", "cloud") for name in buckets]
     needed += [("ingest.ocr", "ocr")] if settings.ingest.ocr != "off" else []
@@ -359,7 +358,6 @@ async def _embedder_findings(settings: Settings) -> AsyncIterator[SettingFinding
 
 
 async def _external_findings(settings: Settings) -> AsyncIterator[SettingFinding]:
-    """A finding for each attached table and each retriever."""
     collections = set[tuple[str, str]]()
     with suppress(RefdeskError):  # which the embedders' findings say
         reader = DeskReader.of(settings)
@@ -391,7 +389,6 @@ async def _collections(settings: Settings) -> list[Collection]:
 
 
 async def _attempt_finding(part: str, attempt: Attempt) -> SettingFinding:
-    """The finding of an attempt: its result, its error, or a timeout."""
     try:
         with anyio.fail_after(REMOTE_SECONDS):
             return SettingFinding(part, "ok", await attempt())
@@ -551,7 +548,6 @@ async def check_command(settings: Settings, *, everything: bool) -> int:
 
 
 def _settings(settings: Settings, *, everything: bool) -> Iterator[str]:
-    """A line for each setting, or only for those that differ from their defaults."""
     values = setting_values(settings, changed_only=not everything)
     for keys, value in chain(values, named_values(settings)):
         text = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)

@@ -110,7 +110,6 @@ async def _keep_only(settings: Settings, report: Report) -> None:
 
 
 async def _ask(server: StdioServerParameters, questions: tuple[str, ...]) -> list[tuple[str, SearchReply]]:
-    """The server's reply to each question, over stdio; it ends with the last."""
     alone = server.model_copy(update={"args": [*server.args, "--alone"]})
     async with Client(alone) as client:
         echo(f"Started {server.command} (MCP {client.protocol_version})", err=True)

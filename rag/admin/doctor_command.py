@@ -293,7 +293,6 @@ def _shape(line: HealthLine) -> str:
 
 
 def _check_options(settings: Settings, part: str | None, *, fix: bool, yes: bool, bundles: bool) -> None:
-    """Reject options that can't be combined, with UsageError, or not used with these settings."""
     if yes and not fix:
         raise click.UsageError("--yes needs --fix.")
     if part and (fix or bundles):

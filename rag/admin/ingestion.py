@@ -226,7 +226,6 @@ async def _target(
 
 
 def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) -> AbstractContextManager[None]:
-    """The logging of the access records that an ingestion changes."""
     changed = {
         id_: (before, after)
         for id_, (before, after) in pairs.items()

@@ -319,7 +319,6 @@ def changing_keys(data: Home) -> Iterator[tuple[tuple[ApiKey, ...], _Write]]:
 
 
 def _keys_content(keys: tuple[ApiKey, ...]) -> bytes:
-    """The content of the file of these keys."""
     return Keys(keys=keys).model_dump_json(indent=1, exclude_none=True).encode()
 
 

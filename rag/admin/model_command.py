@@ -323,7 +323,6 @@ async def add_command(
 
 
 def _find_known(model: str, revision: str | None) -> KnownModel | None:
-    """The known model of this name, or of this repository."""
     models = known_models()
     listed = models.get(model) or next(
         (candidate for candidate in models.values() if candidate.repository == model), None

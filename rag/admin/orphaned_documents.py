@@ -118,7 +118,6 @@ def _feeds(settings: Settings, name: str, collection: Collection) -> bool:
 
 
 async def _uris(table: CollectionReader, start: str) -> AsyncIterator[str]:
-    """The URIs of stored documents that begin like this."""
     where = f"(starts_with(uri, '{start}'))"
     async with aclosing(table.source_batches(where, ["uri"], ROWS)) as batches:
         async for batch in batches:
@@ -227,7 +226,6 @@ def _current_folders(
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
-    """Whether a path is one of these folders or lies in one."""
     return any(is_below(path, folder) for folder in folders)
 
 

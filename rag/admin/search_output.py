@@ -380,7 +380,6 @@ def _shown_text(hit: Hit) -> str:
 
 
 def _stages_table(stages: Sequence[Step]) -> Iterator[Html]:
-    """A row per stage with a bar for when it ran, and warnings below their stage."""
     if not stages:
         return
     seconds = sum(stage.seconds for stage in stages)
@@ -418,7 +417,6 @@ def _warning(text: str, columns: int) -> Html:
 
 
 def _bar(start: float, seconds: float, of: float) -> Html:
-    """A bar at the stage's time within the search."""
     x, width = (f"{100 * part / (of or 1):.2f}%" for part in (start, seconds))
     return tag("svg", tag("rect", x=x, y="0%", width=width, height="100%"), class_="span", aria_hidden="true")
 

@@ -129,7 +129,6 @@ def announce(settings: Settings) -> None:
 
 
 def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
-    """Each message with its level."""
     http, hosts = settings.http, transport_security(settings.http).allowed_hosts
     yield logging.INFO, f"refdesk listens on {own_url(http)}{http.path}, {_reachability(http)}."
     yield logging.INFO, _accepted_clients(settings)
@@ -233,7 +232,6 @@ class McpEndpoint:
 
 
 def _too_many(error: BusyError, *, close: bool = False) -> Response:
-    """The 429 for a rejected request, which is noted."""
     note_refusal(str(error))
     return clients.busy_response(str(error), error.retry_seconds, close=close)
 

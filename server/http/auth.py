@@ -280,7 +280,6 @@ class PageSignIn:
             return _unavailable(error)
 
     async def _begin(self, id_: str) -> Response:
-        """Send the browser to the issuer."""
         address, _ = await self._issuer_endpoints()
         state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
         challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
@@ -382,7 +381,6 @@ class PageSignIn:
     async def _ask(
         self, method: str, address: str, form: Mapping[str, str] | None = None
     ) -> Mapping[str, Any]:
-        """The issuer's answer as JSON."""
         try:
             with anyio.fail_after(ANSWER_SECONDS):
                 answer = await self._client.request(method, address, data=form)

@@ -153,7 +153,6 @@ def _response(content: str, status: HTTPStatus = HTTPStatus.OK) -> HTMLResponse:
 
 
 def _around(text: str) -> int:
-    """How many passages to show before and after the cited one."""
     return min(int(text), MOST_AROUND) if re.fullmatch("[0-9]{1,6}", text) else AROUND
 
 

@@ -144,7 +144,6 @@ def _holds(tool: Tool) -> str:
 
 @asynccontextmanager
 async def _client(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> AsyncIterator[Client]:
-    """A client that is connected by the entry."""
     if command := entry.get("command") or entry.get("cmd"):
         server = StdioServerParameters(
             command=str(command),

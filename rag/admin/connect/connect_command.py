@@ -132,7 +132,6 @@ def show_hosts() -> None:
 
 
 def _states() -> list[tuple[Host, str, Path]]:
-    """The hosts, each with its state and its file."""
     folders = Folders.of_this_machine(os.environ)
     files = ((host, host.file(folders)) for host in HOSTS.values())
     return [(host, _state(host, path), path) for host, path in files]
@@ -292,7 +291,6 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
 
 
 def _check_options(host: Host, name: str, *, key_in: bool, only: tuple[bool, ...]) -> None:
-    """Raise UsageError for options that can't be combined, or that this host doesn't have."""
     if sum(only) > 1:
         raise click.UsageError("Give only one of --print, --link, --remove and --check.")
     if not NAME.fullmatch(name):
@@ -313,7 +311,6 @@ def _check_start(settings: Settings) -> None:
 
 
 def _key() -> str:
-    """The key, from a person or standard input."""
     line = ask_secretly("API key") if sys.stdin.isatty() else sys.stdin.readline()
     key = line.strip()
     if not key or not key.isascii() or any(letter.isspace() for letter in key):

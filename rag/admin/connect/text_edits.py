@@ -26,7 +26,6 @@ def _newline(text: str) -> str:
 
 
 def _with_end(text: str) -> str:
-    """The text with a line end, unless it is empty."""
     return text + _newline(text) if text and not text.endswith("\n") else text
 
 
@@ -158,7 +157,6 @@ def _json_text(value: Any, indentation: str, step: str, newline: str, like: str 
 
 
 def _indentation(text: str, at: int) -> str:
-    """The indentation of the line of a position."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
 
@@ -358,14 +356,12 @@ def _yaml_lines(name: str, entry: Mapping[str, Any], column: int, newline: str) 
 
 
 def _member(mapping: Any, name: str) -> tuple[Any, Any] | None:  # noqa: ANN401 nodes, which have no types
-    """A key of a mapping and its value."""
     if not isinstance(mapping, yaml.MappingNode):
         return None
     return next((pair for pair in reversed(mapping.value) if pair[0].value == name), None)
 
 
 def _span(text: str, section: Any, name: str) -> tuple[int, int]:  # noqa: ANN401 the same
-    """The start and end of the lines of a key and its value."""
     pair = _member(section, name)
     assert pair is not None  # noqa: S101 the caller's part
     key, value = pair

@@ -206,7 +206,6 @@ class Jobs:
 
 
 async def _read(stream: ByteReceiveStream | None, take: Callable[[str], None]) -> None:
-    """Pass each line of a stream to `take`, until the stream ends."""
     if stream is None:
         return
     with suppress(anyio.ClosedResourceError):

@@ -236,7 +236,6 @@ async def _runs(console: Console, name: str) -> list[MeasuredRun]:
 
 
 async def _comparison(console: Console, runs: list[MeasuredRun]) -> Comparison | None:
-    """The last run against the one before it."""
     try:
         last, before = [await load_run(console.settings.home, console.tenant, run.id) for run in runs[:2]]
         return compare(before, last, METRIC)
