@@ -21,7 +21,7 @@ from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, language_option, repeatable, same_desk
 from rag.admin.sharing import UNLESS, first_visibility
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import print_result, wants_json
+from rag.admin.terminal import print_result
 from rag.config.settings import Settings
 from rag.corpus import (
     DEFAULT_EMBEDDER,
@@ -431,7 +431,7 @@ async def set_command(
         *(_declared_lines(declared, no_field) if declared else ()),
         *_set_lines(collection, planned),
         *(_shortened_line(tag, days) for tag in shortened.values()),
-        *(await _unchanged_notes(table, visibility) if visibility and not wants_json() else ()),
+        *(await _unchanged_notes(table, visibility) if visibility else ()),
     )
 
 

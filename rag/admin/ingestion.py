@@ -375,14 +375,9 @@ async def with_cache(
         delete(local_folder(settings.home))
         yield embedder
         return
-    parts = None
-    if settings.embedder_named(collection.embedder_name).provider == "openai":
-        from rag.models.embed.remote_embedder import RemoteEmbedder  # noqa: PLC0415 takes 0.5 s and more
-
-        parts = embedder.parts if isinstance(embedder, RemoteEmbedder) else None
     cache = cache_of(settings, collection)
     await to_thread.run_sync(cache.check_model, await _control(embedder))
-    cached = CachedEmbedder(embedder, cache, parts)
+    cached = CachedEmbedder(embedder, cache, getattr(embedder, "parts", None))  # of a remote one
     try:
         yield cached
     finally:
