@@ -236,17 +236,11 @@ class ChatSettings(Section):
 
 
 class RerankerSettings(Section):
-    """The model of the stage rerank. `sha256` holds a local model to the one that was reviewed.
-
-    `timeout_seconds` is for all that one search asks it.
-    """
+    """The model of the stage rerank. `timeout_seconds` is for all that one search asks it."""
 
     provider: Literal["none", "cohere", "voyage", "tei", "onnx"] = "none"
     base_url: str = ""
     model: str = ""
-    sha256: Annotated[
-        str, matching(r"([0-9a-f]{64})?", "a SHA-256 checksum: 64 lower-case hexadecimal digits")
-    ] = ""
     api_key_env: KeyVariable = "RERANKER_API_KEY"
     timeout_seconds: Seconds = 10.0
     options: RerankerOptions = RerankerOptions()

@@ -62,7 +62,6 @@ EVERY_SETTING = {
     "reranker.provider": ("tei", "tei"),
     "reranker.base_url": ("http://localhost:1", "http://localhost:1"),
     "reranker.model": ("ranks", "ranks"),
-    "reranker.sha256": ("0" * 64, "0" * 64),
     "reranker.api_key_env": ("MY_KEY", "MY_KEY"),
     "reranker.timeout_seconds": ("1.5", 1.5),
     "ingest.include": ("*.md, *.txt", ("*.md", "*.txt")),
@@ -470,7 +469,6 @@ def test_a_mistake_is_told_with_its_line_however_the_file_is_written(
             "line 3: search.stages.call: write module:function, like our_search.stages:by_popularity.",
         ),
         ("[reranker]\nprovider = 'onnx'\n", f"line 1: reranker: {ONNX}"),
-        ("[reranker]\nsha256 = 'abc'\n", "line 2: reranker.sha256: write a SHA-256 checksum: 64 lower"),
         ("[reranker]\nprovider = 'tei'\n", 'line 1: reranker: provider = "tei" needs base_url'),
         (
             "[reranker]\nprovider = 'voyage'\nbase_url = 'http://x'\n",

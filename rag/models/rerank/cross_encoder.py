@@ -1,12 +1,11 @@
 """Reranking on this machine, with ONNX Runtime: a cross-encoder reads query and text together.
 
 One pair per run, as many runs at once as there are cores. Nothing is downloaded here: refdesk-admin model
-brings models. The settings can pin one by the SHA-256 of its graph.
+brings models.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -101,15 +100,12 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     """The model in the folder of the settings.
 
     Raises:
-        ConfigurationError: the model is missing, can't be loaded, has another checksum, or isn't a
-            cross-encoder.
+        ConfigurationError: the model is missing, can't be loaded, or isn't a cross-encoder.
     """
     folder = settings.folder
     check_pulled(settings.model, folder)
     facts = read_facts(folder)
     graph = folder / facts.graph if facts else _graph(folder)
-    if settings.sha256:
-        _check(graph, settings.sha256)
     model = CrossEncoder(
         text_encoder.opened_model(graph),
         Tokens(folder / "tokenizer.json"),
@@ -137,20 +133,6 @@ def _graph(folder: Path) -> Path:
         f"There is neither {' nor '.join(GRAPHS)} in {folder}. Use a reranker that is published in ONNX "
         "format, or export yours to it and set reranker.model to its folder."
     )
-
-
-def _check(graph: Path, sha256: str) -> None:
-    """Compare the checksum of a graph and its separate weights with the one in the settings."""
-    digest = hashlib.sha256()
-    for file in sorted(graph.parent.glob(f"{graph.name}*")):
-        with file.open("rb") as opened:
-            hashlib.file_digest(opened, lambda: digest)  # continues the same digest
-    if digest.hexdigest() != sha256:
-        raise ConfigurationError(
-            f"The model {graph} was not loaded, because its SHA-256 checksum is {digest.hexdigest()}, but "
-            f"reranker.sha256 is {sha256}. If you changed the model or its revision, verify the checksum "
-            "with the publisher and update reranker.sha256."
-        )
 
 
 # The head of a cross-encoder whose graph returns token vectors: the folders beside the graph hold its layers.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import shutil
@@ -213,20 +212,6 @@ async def test_a_model_that_was_not_pulled_is_named_with_the_command(tmp_path: P
     with pytest.raises(ConfigurationError, match="Run refdesk-admin model pull clocks/tiny"):
         async with open_reranker(settings.reranker, {}):
             pass
-
-
-async def test_weights_beside_a_graph_and_a_folder_count_for_the_checksum(folder: Path) -> None:
-    async def opened(sha256: str) -> None:
-        async with open_reranker(RerankerSettings(provider="onnx", model=str(folder), sha256=sha256), {}):
-            pass
-
-    graph, beside = (folder / "model.onnx"), folder / "model.onnx_data"
-    await opened(hashlib.sha256(graph.read_bytes()).hexdigest())
-    beside.write_bytes(b"weights")
-    await opened(hashlib.sha256(graph.read_bytes() + b"weights").hexdigest())
-    beside.write_bytes(b"others!")
-    with pytest.raises(ConfigurationError, match=r"model\.onnx was not loaded, because its SHA-256"):
-        await opened(hashlib.sha256(graph.read_bytes() + b"weights").hexdigest())
 
 
 async def test_settings_without_a_reranker_open_none() -> None:
