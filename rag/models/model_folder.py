@@ -43,11 +43,11 @@ class ModelFacts:
     """The facts of a model. None or empty values are unknown, and may come from the folder's files.
 
     `repository` and `revision`, a commit, are the origin of files from a hub; an own model has neither.
-    `graph` is the path of the ONNX graph below the folder. `dense` are the folders of the dense layers that
-    follow the pooling, in order. `dimension` is that of a whole vector, and `truncations` are the smaller
-    ones that it may be cut to. `window` is in tokens, special ones included. `baseline` is the cosine of
-    unrelated texts, as measured when the model was installed; what a collection goes by is measured when it
-    is built.
+    `graph` is the path of the ONNX graph below the folder. `dense` are the folders of the layers that follow
+    the pooling, in order: dense ones and norms. `dimension` is that of a whole vector, and `truncations` are
+    the smaller ones that it may be cut to. `window` is in tokens, special ones included. `baseline` is the
+    cosine of unrelated texts, as measured when the model was installed; what a collection goes by is measured
+    when it is built.
     """
 
     name: str
@@ -128,7 +128,8 @@ _LANGUAGES = re.compile(
     r"^language:\s*(?:\[(?P<inline>[^\]]*)\]|(?P<one>\S+)\s*$|(?P<list>(?:\n\s*-.*)+))", re.MULTILINE
 )
 MANY_LANGUAGES = 10
-_STEPS = {"Transformer", "Pooling", "Dense", "Normalize", "Dropout"}
+_LAYERS = {"Dense", "LayerNorm"}
+_STEPS = {"Transformer", "Pooling", *_LAYERS, "Normalize", "Dropout"}
 
 
 def facts_of_folder(folder: Path) -> ModelFacts:
@@ -160,7 +161,7 @@ def published_facts(folder: Path) -> ModelFacts:
     """
     steps = _steps(folder)
     pooling = [path for kind, path in steps if kind == "Pooling"]
-    dense = tuple(path for kind, path in steps if kind == "Dense")
+    dense = tuple(path for kind, path in steps if kind in _LAYERS)
     config, prompts = _config(folder, "config.json"), _prompts(folder)
     return ModelFacts(
         name=folder.name,
@@ -171,7 +172,7 @@ def published_facts(folder: Path) -> ModelFacts:
         truncations=tuple(config.get("matryoshka_dimensions") or ()),
         query_prefix=prompts.get("query"),
         document_prefix=prompts.get("document"),
-        window=stated_window(folder),
+        window=_window(folder),
         multilingual=_multilingual(folder),
     )
 
@@ -180,8 +181,8 @@ def _steps(folder: Path) -> list[tuple[str, str]]:
     """The kinds and folders of the model's steps. Without a list of them, the usual folders count."""
     modules: Sequence[Mapping[str, str]] = _config(folder, "modules.json") or [
         {"type": kind, "path": f"{at}_{kind}"}
-        for at, kind in ((1, "Pooling"), (2, "Dense"))
-        if (folder / f"{at}_{kind}" / "config.json").is_file()
+        for at, kind in ((1, "Pooling"), (2, "Dense"), (3, "LayerNorm"), (4, "Dense"))
+        if (folder / f"{at}_{kind}").is_dir()
     ]
     steps = [(module["type"].rpartition(".")[2], module.get("path", "")) for module in modules]
     if unknown := {kind for kind, _ in steps} - _STEPS:
@@ -242,7 +243,7 @@ def _prompts(folder: Path) -> dict[str, str]:
     return {kind: prefix for kind, prefix in prefixes.items() if prefix}
 
 
-def stated_window(folder: Path) -> int | None:
+def _window(folder: Path) -> int | None:
     """The smallest limit that a file of the publisher states, in tokens with the special ones."""
     config = _config(folder, "config.json")
     positions = config.get("max_position_embeddings")

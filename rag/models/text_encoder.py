@@ -337,19 +337,40 @@ class Dense:
         return self.activation(values if self.bias is None else values + self.bias)
 
 
+EPSILON = 1e-5  # of torch's LayerNorm
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """Layer normalization of vectors, with a scale and a shift for each component.
+
+    Source: Ba, Kiros & Hinton, 2016, arXiv:1607.06450.
+    """
+
+    weight: Rows
+    bias: Rows
+
+    def __call__(self, vectors: Rows) -> Rows:
+        """The same shape: (texts, width)."""
+        centred = vectors - vectors.mean(axis=-1, keepdims=True)
+        scaled = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(EPSILON))
+        normed: Rows = scaled * self.weight + self.bias
+        return normed
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The steps after the graph. `cut` is the number of components to keep; 0: all."""
 
     pooling: Pooling
-    layers: tuple[Callable[[Rows], Rows], ...] = ()
+    layers: tuple[Dense | Norm, ...] = ()
     cut: int = 0
 
     def __call__(self, output: Rows) -> Rows:
         """From shape (1, tokens, width), or (1, width) if the graph pools, to (1, dimension)."""
         vectors = _pool(output, self.pooling)
-        for layer in self.layers:
-            vectors = layer(vectors)
+        for step in self.layers:
+            vectors = step(vectors)
         return vectors[:, : self.cut] if self.cut else vectors
 
 
@@ -373,13 +394,21 @@ def _pool(tokens: Rows, pooling: Pooling) -> Rows:
             return weighted
 
 
-def dense_layer(folder: Path) -> Dense:
+def layer(folder: Path) -> Dense | Norm:
     """The layer in a folder below the model's.
 
     Raises:
         ConfigurationError: it lacks its weights, or has an activation that refdesk doesn't know.
     """
     try:
+        if (folder / WEIGHTS).stat().st_size > MAX_WEIGHTS:
+            raise ConfigurationError(
+                f"The dense layer in {folder} has over {MAX_WEIGHTS >> 20} MiB of weights, which refdesk "
+                "doesn't apply. Use an export whose graph returns sentence_embedding."
+            )
+        tensors = read_tensors((folder / WEIGHTS).read_bytes())
+        if "norm.weight" in tensors:
+            return Norm(tensors["norm.weight"], tensors["norm.bias"])
         config: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         activation = str(config.get("activation_function", "Identity")).rpartition(".")[2]
         if activation not in _ACTIVATIONS:
@@ -387,12 +416,6 @@ def dense_layer(folder: Path) -> Dense:
                 f"The dense layer in {folder} has the activation {activation}; refdesk knows "
                 f"{', '.join(_ACTIVATIONS)}. Use an export whose graph returns sentence_embedding."
             )
-        if (folder / WEIGHTS).stat().st_size > MAX_WEIGHTS:
-            raise ConfigurationError(
-                f"The dense layer in {folder} has over {MAX_WEIGHTS >> 20} MiB of weights, which refdesk "
-                "doesn't apply. Use an export whose graph returns sentence_embedding."
-            )
-        tensors = read_tensors((folder / WEIGHTS).read_bytes())
         weight, bias = _linear(tensors, (config.get("out_features"), config.get("in_features")))
     except FileNotFoundError as error:
         raise ConfigurationError(

@@ -261,7 +261,7 @@ def head_of(
     """
     pooling = _pooling(folder, facts, output)
     width = output.shape[-1]
-    dense = tuple(text_encoder.dense_layer(folder / path) for path in facts.dense)
+    dense = tuple(text_encoder.layer(folder / path) for path in facts.dense)
     if pooling == "graph" and dense and width == dense[-1].weight.shape[0]:
         dense = ()  # an exported graph that pools includes the dense layers
     if dense and width != dense[0].weight.shape[1]:

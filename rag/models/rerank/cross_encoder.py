@@ -6,34 +6,28 @@ brings models.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-import numpy as np
 from anyio import to_thread
 
 from rag.config.model_settings import RerankerSettings
 from rag.corpus import Pooling
 from rag.errors import ConfigurationError
 from rag.models import text_encoder
-from rag.models.model_folder import GRAPHS, ModelFacts, check_pulled, read_facts, stated_window
+from rag.models.model_folder import check_pulled, facts_of_folder
 from rag.models.rerank import logistic, no_other_model
-from rag.models.text_encoder import Dense, Head, Tokens
+from rag.models.text_encoder import Head, Tokens
 from rag.runtime import concurrently, cores
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import onnxruntime
 
-    Rows = npt.NDArray[np.float32]
-
-
+POOLED: Pooling = "cls"  # of all rerankers that are published without their head in the graph
 MAX_PAIR_TOKENS = 512  # a question and the longest chunk; a longer section is judged by its beginning
 
 
@@ -104,14 +98,15 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     """
     folder = settings.folder
     check_pulled(settings.model, folder)
-    facts = read_facts(folder)
-    graph = folder / facts.graph if facts else _graph(folder)
+    facts = facts_of_folder(folder)
+    graph = folder / facts.graph
+    layers = tuple(text_encoder.layer(folder / path) for path in facts.dense)
     model = CrossEncoder(
         text_encoder.opened_model(graph),
         Tokens(folder / "tokenizer.json"),
         settings,
-        min(MAX_PAIR_TOKENS, (facts and facts.window) or stated_window(folder) or MAX_PAIR_TOKENS),
-        head_beside(folder, facts),
+        min(MAX_PAIR_TOKENS, facts.window or MAX_PAIR_TOKENS),
+        Head(facts.pooling or POOLED, layers) if layers else None,
     )
     try:
         model.logit("a", "a " * model.window)
@@ -123,78 +118,3 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
             "run refdesk-admin model add FOLDER --reranker --window TOKENS, and name it in reranker.model."
         ) from error
     return model
-
-
-def _graph(folder: Path) -> Path:
-    for path in (folder / name for name in GRAPHS):
-        if path.is_file():
-            return path
-    raise ConfigurationError(
-        f"There is neither {' nor '.join(GRAPHS)} in {folder}. Use a reranker that is published in ONNX "
-        "format, or export yours to it and set reranker.model to its folder."
-    )
-
-
-# The head of a cross-encoder whose graph returns token vectors: the folders beside the graph hold its layers.
-#
-# sentence-transformers lists the steps of such a model in modules.json: the graph, a pooling, then dense
-# layers and layer norms. The last of them returns the score.
-
-POOLED: Pooling = "cls"  # of all rerankers of this form that are published
-EPSILON = 1e-5  # of torch's LayerNorm
-STEPS = ("Dense", "LayerNorm")
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """Layer normalization of vectors, with a scale and a shift for each component.
-
-    Source: Ba, Kiros & Hinton, 2016, arXiv:1607.06450.
-    """
-
-    weight: Rows
-    bias: Rows
-
-    def __call__(self, vectors: Rows) -> Rows:
-        """The same shape: (texts, width)."""
-        centred = vectors - vectors.mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(EPSILON))
-        normed: Rows = scaled * self.weight + self.bias
-        return normed
-
-
-def head_beside(folder: Path, facts: ModelFacts | None) -> Head | None:
-    """The head of the model in `folder`, from a vector per token to a score; None if it has no layers.
-
-    Raises:
-        ConfigurationError: a layer is missing or damaged.
-    """
-    paths = (facts.dense if facts else ()) or _listed_modules(folder)
-    if not paths:
-        return None
-    pooling = (facts.pooling if facts else None) or POOLED
-    return Head(pooling, tuple(_layer(folder / path) for path in paths))
-
-
-def _listed_modules(folder: Path) -> Sequence[str]:
-    try:
-        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-        return [module["path"] for module in modules if module["type"].rpartition(".")[2] in STEPS]
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ConfigurationError(
-            f"{folder / 'modules.json'} is not a valid list of steps. Download the model again."
-        ) from error
-
-
-def _layer(folder: Path) -> Dense | Norm:
-    try:
-        tensors = text_encoder.read_tensors((folder / text_encoder.WEIGHTS).read_bytes())
-        if "norm.weight" in tensors:
-            return Norm(tensors["norm.weight"], tensors["norm.bias"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ConfigurationError(
-            f"The layer in {folder} is missing or damaged. Download the model again."
-        ) from error
-    return text_encoder.dense_layer(folder)

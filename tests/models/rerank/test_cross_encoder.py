@@ -16,10 +16,9 @@ from tokenizers import Tokenizer
 from rag.config.model_settings import RerankerSettings
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
-from rag.models.model_folder import FACTS_FILE, ModelFacts, facts_as_json
+from rag.models.model_folder import FACTS_FILE, ModelFacts, facts_as_json, facts_of_folder
 from rag.models.rerank import open_reranker
-from rag.models.rerank.cross_encoder import Norm, head_beside
-from rag.models.text_encoder import BUILTIN_MODEL, dense_layer
+from rag.models.text_encoder import BUILTIN_MODEL, Head, Norm, layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,7 +193,7 @@ async def test_a_reranker_whose_head_is_not_in_the_graph_is_refused(folder: Path
 
 async def test_a_folder_without_a_graph_is_a_wrong_setting(folder: Path) -> None:
     (folder / "model.onnx").unlink()
-    with pytest.raises(ConfigurationError, match=r"neither model\.onnx nor onnx/model\.onnx in .*tiny"):
+    with pytest.raises(ConfigurationError, match=r"tiny/model\.onnx does not exist\. Download or export"):
         await scored(folder, "clock", ["clock"])
 
 
@@ -261,6 +260,8 @@ def write_head(folder: Path) -> Path:
         (folder / name).mkdir(parents=True)
         (folder / name / "model.safetensors").write_bytes(content)
         (folder / name / "config.json").write_text(json.dumps(configs.get(name, {"dimension": WIDTH})))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     kinds = ("Transformer", "Pooling", "Dense", "LayerNorm", "Dense")
     paths = ("", "1_Pooling", *LAYERS)
     modules = [
@@ -287,28 +288,25 @@ def by_hand(first: list[float]) -> float:
     return normed[0] - normed[1] + 2 * normed[2] + normed[3] + 0.5
 
 
-@pytest.mark.parametrize("facts", [None, ModelFacts(name="x", kind="reranker", dense=LAYERS, pooling="cls")])
-def test_the_layers_are_applied_to_the_first_token(tmp_path: Path, facts: ModelFacts | None) -> None:
-    if facts:
-        write_head(tmp_path)
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_the_layers_are_applied_to_the_first_token(tmp_path: Path, *, is_listed: bool) -> None:
+    write_head(tmp_path)
+    if not is_listed:
         (tmp_path / "modules.json").unlink()
-    head = head_beside(write_head(tmp_path) if facts is None else tmp_path, facts)
-    assert head
+        facts = ModelFacts(name="x", kind="reranker", dense=LAYERS, pooling="cls")
+        (tmp_path / FACTS_FILE).write_bytes(facts_as_json(facts))
+    facts = facts_of_folder(tmp_path)
+    assert (facts.dense, facts.pooling) == (LAYERS, "cls")
+    head = Head("cls", tuple(layer(tmp_path / path) for path in facts.dense))
     first = [0.3, -1.2, 0.7, 2.0]
     tokens = np.array([[first, [9, 9, 9, 9], [5, 5, 5, 5]]], np.float32)
     assert head(tokens) == pytest.approx(np.array([[by_hand(first)]]), abs=1e-5)
 
 
-def test_a_folder_without_layers_has_no_head(tmp_path: Path) -> None:
-    assert head_beside(tmp_path, None) is None
-    (tmp_path / "modules.json").write_text('[{"path": "", "type": "x.Transformer"}]')
-    assert head_beside(tmp_path, None) is None
-
-
 def test_the_normal_distribution_of_gelu_is_exact(tmp_path: Path) -> None:
-    layer = dense_layer(write_head(tmp_path) / "2_Dense")
+    dense = layer(write_head(tmp_path) / "2_Dense")
     values = np.array([[0.0, -3.0, 0.0, 0.0], [0.0, 8.0, 0.0, 0.0]], np.float32)
-    assert layer(values)[:, 1] == pytest.approx([gelu(-3.0), gelu(8.0)], abs=1e-6)
+    assert dense(values)[:, 1] == pytest.approx([gelu(-3.0), gelu(8.0)], abs=1e-6)
 
 
 def test_a_norm_of_equal_components_is_its_shift() -> None:
@@ -316,13 +314,11 @@ def test_a_norm_of_equal_components_is_its_shift() -> None:
     assert norm(np.full((1, 3), 7, np.float32)) == pytest.approx(np.array([[1, 2, 3]]))
 
 
-@pytest.mark.parametrize(
-    "damage", ["2_Dense/model.safetensors", "3_LayerNorm/model.safetensors", "modules.json"]
-)
-def test_a_damaged_head_is_an_error(tmp_path: Path, damage: str) -> None:
-    (write_head(tmp_path) / damage).write_bytes(b"{")
+@pytest.mark.parametrize("damage", ["2_Dense", "3_LayerNorm"])
+def test_a_damaged_layer_is_an_error(tmp_path: Path, damage: str) -> None:
+    (write_head(tmp_path) / damage / "model.safetensors").write_bytes(b"{")
     with pytest.raises(ConfigurationError, match="Download the model again"):
-        head_beside(tmp_path, None)
+        layer(tmp_path / damage)
 
 
 async def test_a_graph_without_its_head_gives_no_scores(tmp_path: Path) -> None:
