@@ -255,9 +255,8 @@ class Claims:
         if stored and row.policy is Policy.KEEP and not (narrows and here is Situation.MOVED):
             by_command = self.rights.command is not None
             self.report.note_kept(stored.record.access, self._run_access(file), by_command=by_command)
-        if row.floor:
-            self.report.note_narrowing(file.uri, floor.reason, floor.gone)
-        return self._within_container(replace(requested, policy=policy, floor=floor.ids), file)
+        claim = replace(requested, policy=policy, floor=floor.ids, reason=floor.reason, gone=floor.gone)
+        return self._within_container(claim, file)
 
     def _floor(
         self, row: Row, requested: Claim, file: LocalFile, id_: str, stored: KnownSource | None
@@ -298,8 +297,7 @@ class Claims:
         containers = {self._id_of(container) for container in self._around(file)}
         if not containers:
             return claim
-        self.report.note_container(file.uri)
-        return replace(claim, floor=claim.floor | containers)
+        return replace(claim, floor=claim.floor | containers, reason=claim.reason or "as what contains it")
 
     # The access of a place by command, folders and rules, now and before.
 

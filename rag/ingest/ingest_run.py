@@ -451,7 +451,7 @@ class IngestSteps:
         if before := self._stored.get(uri):
             kind = "replaced"
             self._read_again += bool(before.digest) and before.record.content == record.content
-        remarks = self._claims.report.remarks(uri, new.claim, record)
+        remarks = self._claims.report.remarks(new.claim, record)
         self.outcomes.finish_source(kind, new.source, remarks, record.access)
 
     async def settle(self) -> None:

@@ -235,7 +235,7 @@ class UnchangedSources:
     def _finish(self, kind: OutcomeKind, source: KnownSource, claim: Claim, record: AccessRecord) -> None:
         # An earlier run has reported the reasons for its access. Those of an origin are always reported.
         reported = kind == "unchanged" and record.access == source.record.access and not claim.policy.is_sync
-        remarks = () if reported else self.claims.report.remarks(source.uri, claim, record)
+        remarks = () if reported else self.claims.report.remarks(claim, record)
         self.outcomes.finish_source(kind, source, remarks, record.access)
 
 

@@ -382,29 +382,16 @@ AS_NEW = "as new documents here are"
 class AccessReport:
     """Collects remarks and notes on access while claims are made and settled.
 
-    `records` are the access records at the start of the run, by id. By URI, `_reasons` says why a document
-    may get narrower access than a new one, and `_gone` is the removed document that it may be a new version
-    of. `_successors` counts the documents that were narrowed because of a removed one, by its id. `_kept` are
-    pairs of a source's access and the access that the run would give it.
+    `records` are the access records at the start of the run, by id. `_successors` counts the documents that
+    were narrowed because of a removed one, by its id. `_kept` are pairs of a source's access and the access
+    that the run would give it.
     """
 
     def __init__(self, records: Mapping[str, AccessRecord]) -> None:
         self.narrowed_folders: dict[str, Access] = {}
         self._records = records
-        self._reasons: dict[str, str] = {}
-        self._gone: dict[str, AccessRecord] = {}
         self._successors: Counter[str] = Counter()
         self._kept: list[tuple[Access | None, Access]] = []
-
-    def note_narrowing(self, uri: str, reason: str, gone: AccessRecord | None) -> None:
-        """Note why a document may get a narrower access than a new one."""
-        self._reasons[uri] = reason
-        if gone:
-            self._gone[uri] = gone
-
-    def note_container(self, uri: str) -> None:
-        """Note that a part's container may narrow its access, unless another reason is known."""
-        self._reasons[uri] = self._reasons.get(uri) or "as what contains it"
 
     def note_kept(self, access: Access | None, run_access: Access | None, *, by_command: bool) -> None:
         """Note a source that keeps its record although the run or the rules give its path other rights."""
@@ -413,7 +400,7 @@ class AccessReport:
         ):
             self._kept.append((access, run_access))
 
-    def remarks(self, uri: str, claim: Claim, record: AccessRecord) -> Iterator[str]:
+    def remarks(self, claim: Claim, record: AccessRecord) -> Iterator[str]:
         """The remarks on the access that a source got."""
         before, access = self._records.get(record.id), record.access
         is_unchanged = before and same_access(before.access, access)
@@ -422,25 +409,24 @@ class AccessReport:
         if claim.policy.is_sync and is_narrowed(access, claim.access):
             yield f"its origin says {in_words(claim.access)}, but somebody narrowed it by hand"
         if before and not is_unchanged:
-            reason = self._reasons.get(uri)
-            yield f"now {in_words(access)}" + (f": {reason}" if reason else "")
+            yield f"now {in_words(access)}" + (f": {claim.reason}" if claim.reason else "")
         elif claim.policy.is_sync:
             return
         else:
-            yield from self._narrower(uri, claim, access, is_new=before is None)
+            yield from self._narrower(claim, access, is_new=before is None)
         requested = claim.requested_access
         new_request = before is None or before.requested != claim.requested
         if requested and not same_access(requested, access) and new_request:
             yield f"it requests to be {in_words(requested)}, which is wider; it is {in_words(access)}"
 
-    def _narrower(self, uri: str, claim: Claim, access: Access | None, *, is_new: bool) -> Iterator[str]:
+    def _narrower(self, claim: Claim, access: Access | None, *, is_new: bool) -> Iterator[str]:
         """Why a source is narrower than its claim, or than a document that it could be."""
         is_claimed = same_access(claim.access, access)
         if (is_new and not is_claimed) or self._narrows(claim, access):
-            reason = self._reasons.get(uri) or "others have narrower rights"
+            reason = claim.reason or "others have narrower rights"
             yield f"{in_words(access)}: {AS_NEW if is_new and is_claimed else reason}"
-            if (gone := self._gone.get(uri)) and not (is_new and is_claimed):
-                self._successors[gone.id] += 1
+            if claim.gone and not (is_new and is_claimed):
+                self._successors[claim.gone.id] += 1
 
     def _narrows(self, claim: Claim, access: Access | None) -> bool:
         """Whether a document of the floor is wider than the access that resulted."""

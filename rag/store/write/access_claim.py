@@ -60,6 +60,9 @@ class Claim:
 
     The record notes `content`, a digest of the document's bytes, and `requested`, the access that the
     document's own metadata requests, as JSON; `requested_access` is the same as a record.
+
+    For the report, `reason` says why the document may get less than a new one, and `gone` is the record of
+    the removed document that it may be a new version of.
     """
 
     access: Access | None
@@ -68,6 +71,8 @@ class Claim:
     content: str = ""
     requested: str = ""
     requested_access: Access | None = None
+    reason: str = ""
+    gone: AccessRecord | None = None
 
 
 def limits(
