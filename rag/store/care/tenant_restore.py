@@ -357,8 +357,8 @@ class _Switch:
             await catalog_table.delete(f"(tenant = {literal(tenant)}) AND {schema.one_of('name', names)}")
             table_maintenance.sync_table(data, schema.COLLECTIONS, started)
             async with access_table(data, tenant) as table:
-                present = PresentRecords(await table.records(), last_known)
-                rights = merged_records(present, backup, loaded.sources, names, replaced, exact=exact)
+                present, restored = await table.records(), loaded.sources
+                rights = merged_records(present, last_known, backup, restored, names, replaced, exact=exact)
                 await table.put(rights.records)
             await catalog_table.add(pa.concat_tables([*map(catalog.collection_row, self.collections)]))
             table_maintenance.sync_table(data, schema.COLLECTIONS, started)
@@ -394,23 +394,9 @@ class MergedRecords:
     dropped: Sequence[AccessRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class PresentRecords:
-    """The records of a tenant before a restore. `last_known` are accesses of records that were deleted."""
-
-    by_id: Mapping[str, AccessRecord]
-    last_known: Mapping[str, Access]
-
-    def narrowed(self, record: AccessRecord) -> Access | None:
-        """The access of a record of the backup, no wider than the last access of its source or folder."""
-        if current := self.by_id.get(record.id):
-            return narrower(record.access, current.access)
-        known = self.last_known.get(record.id)
-        return narrower(record.access, known) if known else record.access
-
-
-def merged_records(
-    present: PresentRecords,
+def merged_records(  # noqa: PLR0913 both sides of a restore
+    present: Mapping[str, AccessRecord],
+    last_known: Mapping[str, Access],
     backup: Mapping[str, AccessRecord],
     restored: Container[str],
     collections: Container[str],
@@ -420,14 +406,18 @@ def merged_records(
 ) -> MergedRecords:
     """The records of a tenant whose `collections` get the state of a backup, with the sources `restored`.
 
-    If both have a record, the narrower access counts, unless `exact`. Records of sources that aren't restored
-    stay: they apply if the document comes back. Of the collections, `replaced` ones are there before.
+    If both have a record, the narrower access counts, unless `exact`; of a deleted record, its `last_known`
+    access does. Records of sources that aren't restored stay: they apply if the document comes back. Of the
+    collections, `replaced` ones are there before.
     """
     put, narrowed, returned = [], [], []
-    stored = {record.uri for record in present.by_id.values() if record.present}
+    limits: dict[str, Access | None] = dict(last_known)
+    limits |= {id_: record.access for id_, record in present.items()}
+    stored = {record.uri for record in present.values() if record.present}
     for id_, record in backup.items():
-        current = present.by_id.get(id_)
-        access = record.access if exact else present.narrowed(record)
+        current = present.get(id_)
+        is_limited = id_ in limits and not exact
+        access = narrower(record.access, limits[id_]) if is_limited else record.access
         if record.is_folder:
             put.append(replace(record, access=access))
         elif id_ in restored:
@@ -441,7 +431,7 @@ def merged_records(
             put.append(replace(record, access=access, present=False, copied=True))
     dropped = [
         record
-        for id_, record in present.by_id.items()
+        for id_, record in present.items()
         if record.present and record.collection in collections and id_ not in restored
     ]
     put += [replace(record, present=False, copied=True) for record in dropped]
