@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import signal
@@ -292,20 +291,15 @@ def test_a_held_lock_names_its_holder_and_a_killed_holder_frees_it(tmp_path: Pat
             pass
         assert str(busy.value).startswith(f"refdesk-admin ingest (process {holder.pid}, since 20")
         assert "secret" not in str(busy.value)
-        assert list(held_locks(tmp_path)) == ["default.documents"]
+        assert held_locks(tmp_path) == {"default.documents"}
         holder.kill()
-    assert held_locks(tmp_path) == {}
-    with locked(tmp_path, "default.documents", seconds=0):
-        (who,) = held_locks(tmp_path).values()
-        assert who
-        assert who.process == os.getpid()
-    assert held_locks(tmp_path) == {}
+    assert held_locks(tmp_path) == set()
 
 
 def test_what_a_killed_holder_left_is_not_shown_for_the_next_one(tmp_path: Path) -> None:
     prepare(tmp_path)
     note = tmp_path / "locks" / "default.access.holder"
-    note.write_text('{"command": "refdesk-admin purge", "process": 1, "since": "2020-01-01"}')
+    note.write_text("refdesk-admin purge (process 1, since 2020-01-01)")
     with locked(tmp_path, "default.access", seconds=0):
         note.unlink()  # as if the disk had been too full to write it
         with (

@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,18 +45,6 @@ if TYPE_CHECKING:
     import lancedb
 
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The process that holds a lock: its command without arguments, and since when (ISO 8601)."""
-
-    command: str
-    process: int
-    since: str
-
-    def __str__(self) -> str:
-        return f"{self.command} (process {self.process}, since {self.since})"
 
 
 @contextmanager
@@ -90,47 +78,52 @@ def locked(data: Home, name: str, *, seconds: float, tries_store: bool = False) 
         lock.release()
 
 
-def held_locks(data: Path) -> dict[str, Holder | None]:
-    """The locks that are held now, by name; None for an unknown holder.
+def held_locks(data: Path) -> set[str]:
+    """The names of the locks that are held now.
 
     In a read-only folder locks can't be tried. There a lock counts as held if the file of its holder exists,
     so that files of a running command aren't taken for leftovers.
     """
-    holders: dict[str, Holder | None] = {}
+    held = set[str]()
     for file in sorted((data / "locks").glob("*.lock")):
         try:
             with FileLock(file, timeout=0):
                 pass
         except Timeout:
-            holders[file.stem] = _holder(data, file.stem)
+            held.add(file.stem)
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise ConfigurationError(f"The lock {file} can't be read: {error.strerror}.") from error
-            if holder := _holder(data, file.stem):
-                holders[file.stem] = holder
-    return holders
+            if _holder(data, file.stem):
+                held.add(file.stem)
+    return held
 
 
 def _file(data: Path, name: str, kind: str) -> Path:
     return data / "locks" / f"{name}.{kind}"
 
 
+def _this_process(place: str) -> str:
+    """This process for the error of a waiting one: its command without arguments, and where it runs."""
+    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
+    return f"{command} (process {os.getpid()}{place})"
+
+
 def _note_holder(file: Path) -> None:
     """Name this process as the holder; on a full disk, name nobody rather than the previous holder."""
-    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
-    holder = Holder(command, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+    since = datetime.now(UTC).isoformat(timespec="seconds")
     with suppress(OSError):
         file.unlink(missing_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            json.dump(asdict(holder), opened)
+            opened.write(_this_process(f", since {since}"))
 
 
-def _holder(data: Path, name: str) -> Holder | None:
+def _holder(data: Path, name: str) -> str:
     try:
-        return Holder(**json.loads(_file(data, name, "holder").read_bytes()))
-    except (OSError, ValueError, TypeError):  # missing, half-written, or from another version
-        return None
+        return _file(data, name, "holder").read_text("utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 LEASES, CATALOG = "leases", "catalog"
@@ -316,10 +309,8 @@ def _object(name: str, number: int) -> str:
 
 
 def _holder_json(beats: int) -> bytes:
-    """This process, for the error of a waiting one; `beats` makes each heartbeat another object."""
-    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
-    holder = f"{command} (process {os.getpid()} on {socket.gethostname()})"
-    return json.dumps({"holder": holder, "beats": beats}).encode()
+    """The content of a lease that is held; `beats` makes each heartbeat another object."""
+    return json.dumps({"holder": _this_process(f" on {socket.gethostname()}"), "beats": beats}).encode()
 
 
 async def open_in_turn(
