@@ -30,7 +30,7 @@ import anyio
 
 from rag.config.model_settings import ChatSettings
 from rag.config.settings import ModerationSettings
-from rag.corpus import Collection, Document, FileState, Policy
+from rag.corpus import Document, FileState, Policy
 from rag.errors import ConfigurationError, ProviderError, WithheldError
 from rag.ingest.parse.document_parts import date
 from rag.ingest.report import Outcome, in_numbers
@@ -79,11 +79,6 @@ class DocumentAdmission:
     personal_data: Mapping[Flag, Policy]
     keep_days: int = 0
     moderator: Moderator | None = None
-
-    @classmethod
-    def of(cls, collection: Collection, moderator: Moderator | None = None) -> DocumentAdmission:
-        """The admission to a collection."""
-        return cls(collection.personal_data, collection.keep_days, moderator)
 
     @property
     def recipe(self) -> str:

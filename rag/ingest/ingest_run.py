@@ -107,9 +107,10 @@ async def ingest(
             await writer.drop_old_versions(timedelta(minutes=instructions.settings.keep_versions_minutes))
         stored = await steps.look_up()
         noted, rights = containers.container_cache_file(writer.data, writer.collection), instructions.rights
-        opened = containers.ContainerCache.read(noted, steps.recipe, instructions.settings, rights, stored)
+        recipe = steps.preparation.recipe
+        opened = containers.ContainerCache.read(noted, recipe, instructions.settings, rights, stored)
         if callable(paths):
-            discovery = await paths(DiscoveryInput(spool, stored, steps.recipe, rights, opened))
+            discovery = await paths(DiscoveryInput(spool, stored, recipe, rights, opened))
         else:
             look = partial(discover, paths, instructions.settings, without=local_folder(writer.data))
             discovery = await to_thread.run_sync(look)
@@ -240,31 +241,27 @@ class IngestSteps:
         self._instructions = instructions
         self._settings = instructions.settings
         self._executor = instructions.executor
-        self._preparation = Preparation(
+        collection, moderator = writer.collection, instructions.moderator
+        self.preparation = Preparation(
             instructions.settings,
             embedder,
-            document_admission.DocumentAdmission.of(writer.collection, instructions.moderator),
-            (*writer.collection.chunking, USUAL),
+            document_admission.DocumentAdmission(collection.personal_data, collection.keep_days, moderator),
+            (*collection.chunking, USUAL),
             usual_tokens(embedder.identity),
-            writer.collection.fields,
+            collection.fields,
         )
         self._recorded = Recorded(records, writer.ids.purged)
         self._claims = Claims(instructions.rights, self._recorded, self._id_of)
         self.outcomes = Outcomes(progress)
-        self._unchanged = UnchangedSources(writer, self._claims, self.outcomes, self._preparation.parse)
+        self._unchanged = UnchangedSources(writer, self._claims, self.outcomes, self.preparation.parse)
         self._bytes = chunk_vectors.ByteProgress({}, progress)
         self._back_pressure = chunk_vectors.BackPressure(self._executor.workers)
-        self._stored: KeyedRows[KnownSource] = no_sources()
+        self._stored: KeyedRows[KnownSource] = no_sources(writer.collection)
         self._moved: dict[str, KnownSource] = {}
         self._first_with: dict[str, LocalFile] = {}  # by digest, to report copies
         self._kept_out = document_admission.KeptOut()
         self._vectors_added = 0
         self._read_again = 0
-
-    @property
-    def recipe(self) -> str:
-        """Everything but the documents that the digests of this run depend on."""
-        return self._preparation.recipe
 
     async def look_up(self) -> Mapping[str, KnownSource]:
         """Read the stored sources, and return them by URI."""
@@ -308,7 +305,7 @@ class IngestSteps:
         if not new_files or not self._stored:  # nothing can have moved
             return
         contents = {
-            file.uri: content for file in new_files if (content := await self._preparation.read_digests(file))
+            file.uri: content for file in new_files if (content := await self.preparation.read_digests(file))
         }
         digests = {uri: content.content_digest for uri, content in contents.items()}
         self._recorded.note_new(digests.values())
@@ -387,7 +384,7 @@ class IngestSteps:
         if stored and file.as_stored:
             content = as_stored(file, stored)
         else:
-            content = await self._preparation.read(file)
+            content = await self.preparation.read(file)
         if (first := self._first_with.setdefault(content.digest, file)) is not file:
             self.outcomes.remark(file.uri, f"same content as {path_of(first.uri)}")
         if stored and stored.digest == content.digest:
@@ -395,7 +392,7 @@ class IngestSteps:
             await self._unchanged.keep(stored, content)
             return None
         budget = discovery.budget(file.uri, self._settings.parse_timeout_seconds)
-        chunked = await self._executor.chunk(self._preparation, content, budget)
+        chunked = await self._executor.chunk(self.preparation, content, budget)
         earlier, id_ = self._earlier(file.uri), self._id_of(file.uri)
         claim = self._claims.of_document(file, chunked.stated, content.content_digest, id_, earlier)
         self.outcomes.remark(file.uri, *chunked.remarks)

@@ -59,9 +59,9 @@ class Rehearsal(CollectionWriter):
         """The stored sources by URI; none of a collection that doesn't exist."""
         records = self.before if records is None else records
         if self._exists:
-            return await super().known_sources(_WithLost(records, self.collection.name))
+            return await super().known_sources(records)
         self.ids.learn(records)
-        return no_sources()
+        return no_sources(self.collection)
 
     async def records(self, *, as_swept: bool = False) -> Mapping[str, AccessRecord]:  # noqa: ARG002 both
         """The access records of the tenant."""
@@ -117,17 +117,6 @@ class Rehearsal(CollectionWriter):
 
     describe = set_access = mend_access = forget = _refuse
     rebuild_indexes = purge = add_fields = drop_fields = _refuse
-
-
-class _WithLost(dict[str, AccessRecord]):
-    """Access records; a lost one counts as deny-all, as after a repair."""
-
-    def __init__(self, records: Mapping[str, AccessRecord], collection: str) -> None:
-        super().__init__(records)
-        self._collection = collection
-
-    def __missing__(self, id_: str) -> AccessRecord:
-        return AccessRecord(id_, self._collection, "", None)
 
 
 @asynccontextmanager

@@ -125,7 +125,7 @@ class CollectionWriter:
             columns += ["date", "ingested_at"]
             rows = await rows_of(self._sources, columns)
         source_of_row = partial(
-            known_source, records=records, keep_days=self.collection.keep_days, incomplete=self._incomplete
+            known_source, collection=self.collection, records=records, incomplete=self._incomplete
         )
         return KeyedRows(rows, "uri", source_of_row)
 

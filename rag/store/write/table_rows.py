@@ -360,10 +360,15 @@ class KnownSource:
 
 
 def known_source(
-    row: dict[str, Any], *, records: Mapping[str, AccessRecord], keep_days: int, incomplete: Container[str]
+    row: dict[str, Any],
+    *,
+    collection: Collection,
+    records: Mapping[str, AccessRecord],
+    incomplete: Container[str] = (),
 ) -> KnownSource:
-    """The known source of a row, without a digest if its id is `incomplete`."""
+    """The known source of a row, without a digest if its id is `incomplete`. A lost record admits nobody."""
     digest, without_vector = schema.split_digest(row["digest"])
+    lost = AccessRecord(row["id"], collection.name, row["uri"], None)
     return KnownSource(
         id=row["id"],
         uri=row["uri"],
@@ -371,16 +376,16 @@ def known_source(
         chunk_count=row["chunk_count"],
         title=row["title"],
         metadata=json.loads(row["metadata"]),
-        record=records[row["id"]],
+        record=records.get(row["id"]) or lost,
         without_vector=without_vector,
         file=schema.file_record(row["fields"]),
-        expires=schema.expiry_of(row, keep_days),
+        expires=schema.expiry_of(row, collection.keep_days),
     )
 
 
-def no_sources() -> KeyedRows[KnownSource]:
+def no_sources(collection: Collection) -> KeyedRows[KnownSource]:
     """The known sources of a collection that doesn't exist."""
-    source_of_row = partial(known_source, records={}, keep_days=0, incomplete=())
+    source_of_row = partial(known_source, collection=collection, records={})
     return KeyedRows(schema.SOURCES_SCHEMA.empty_table(), "uri", source_of_row)
 
 
