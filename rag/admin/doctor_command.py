@@ -207,7 +207,6 @@ CHECKS: Sequence[Check] = (
     folder_checks.check_indexes,
     folder_checks.check_leftovers,
     folder_checks.check_rights,
-    folder_checks.check_versions,
     folder_checks.check_stray,
 )
 """In the order of repair: a finding may be the result of an earlier one."""

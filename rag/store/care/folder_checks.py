@@ -371,26 +371,25 @@ async def _rebuild_indexes(desk: OpenFolder, collection: Collection) -> None:
 @_of_each
 async def check_leftovers(desk: OpenFolder, collection: Collection) -> Finding:
     """Whether chunks, sources and access records agree."""
-    return Finding("leftovers", lock_name(collection), *await _leftovers_problem(desk, collection))
-
-
-async def _leftovers_problem(desk: OpenFolder, collection: Collection) -> tuple[str, str, Mend | None]:
-    if lock_name(collection) in desk.locks:  # a running ingestion is between two steps
-        return "", "", None
+    part = lock_name(collection)
+    if part in desk.locks:  # a running ingestion is between two steps
+        return Finding("leftovers", part)
     try:
         orphans, records, incomplete = await _disagreements(desk.database, collection)
     except StoreError:
-        return "A table is damaged, so the tables can't be compared.", "Mend the tables first.", None
+        problem = "A table is damaged, so the tables can't be compared."
+        return Finding("leftovers", part, problem, "Mend the tables first.")
     if orphans or records:
         problem = (
             f"{orphans} chunks belong to no source, and {records} access records don't fit: a run was "
             "killed. Nobody sees them."
         )
-        return problem, FIX, partial(repair_collection, desk, collection)
+        return Finding("leftovers", part, problem, FIX, partial(repair_collection, desk, collection))
     if incomplete:
         problem = f"{incomplete} sources lack chunks, as after a power failure."
-        return problem, f"Run refdesk-admin ingest again for the files of {collection.name}.", None
-    return "", "", None
+        remedy = f"Run refdesk-admin ingest again for the files of {collection.name}."
+        return Finding("leftovers", part, problem, remedy)
+    return Finding("leftovers", part)
 
 
 @_of_each
@@ -419,19 +418,6 @@ async def _mend_rights(desk: OpenFolder, collection: Collection) -> None:
     async with open_writer(desk.data, collection) as writer:
         await writer.mend_access(await torn_copies(desk.database, collection))
         await writer.finish()
-
-
-@_of_each
-async def check_versions(desk: OpenFolder, collection: Collection) -> Finding:
-    """Whether old versions have built up."""
-    there = [folder for folder in _table_folders(desk, collection) if folder.exists()]
-    old = max(map(table_maintenance.old_versions, there), default=0)
-    if old <= 2 * table_maintenance.MAX_OLD_VERSIONS:
-        return Finding("versions", lock_name(collection))
-    problem = f"{old} old versions are kept; an ingestion drops them, but none has run since."
-    return Finding(
-        "versions", lock_name(collection), problem, FIX, partial(_rebuild_indexes, desk, collection)
-    )
 
 
 # The damage of a table, and rolling it back to a readable version.
