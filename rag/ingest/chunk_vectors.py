@@ -1,7 +1,7 @@
-"""Gets the vectors of new chunks, and of stored chunks without one; measures the embedder's cosines.
+"""Gets the vectors of new chunks, and measures the embedder's cosines.
 
 A model can fail for single texts: it returns zeros or NaN, or its endpoint refuses them. Such a chunk is
-stored without a vector, and each later run requests it again.
+stored without a vector, and each later run that sees its document stores that again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import anyio
 import numpy as np
@@ -25,7 +25,7 @@ from rag.models.embed import CONTROL, Embedder
 from rag.models.embed.calibration import MIN_PASSAGES, cosine_elsewhere, measured_calibration
 from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
-from rag.store.write.table_rows import KnownSource, NewSource
+from rag.store.write.table_rows import NewSource
 
 EMBED_AT_ONCE = 256  # texts per call of the embedder, so that large files show progress
 
@@ -87,27 +87,6 @@ async def _check_model(embedder: Embedder, texts: int) -> None:
             f"vector for any of {texts} texts, nor for a plain word: only zeros, NaN or infinite values. "
             "Check the model. What was stored before stays; run the command again to go on."
         )
-
-
-async def ask_again(
-    writer: CollectionWriter, embedder: Embedder, lacking: Iterable[KnownSource]
-) -> dict[str, int]:
-    """Request the missing vectors of the stored chunks of these sources again.
-
-    Returns how many are still missing, by the URI of each source that was incomplete before.
-
-    Raises:
-        ProviderError, StoreError: the embedder or the storage failed.
-    """
-    uris = {source.id: source.uri for source in lacking if source.without_vector}
-    if not uris:
-        return {}
-    ids = list(uris)
-    rows = await writer.without_vector(ids)
-    texts = cast("list[str]", rows["body"].to_pylist())
-    vectors = await vectors_of_texts(embedder, texts)
-    still_lacking = await writer.give_vectors(ids, rows, vectors)
-    return {uri: still_lacking[id_] for id_, uri in uris.items()}
 
 
 SAMPLE = 2_000  # chunks; their vectors take 12 MB at 1,536 dimensions

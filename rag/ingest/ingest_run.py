@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import chain
@@ -57,7 +57,6 @@ from rag.store.write.table_rows import (
     KnownSource,
     NewSource,
     can_expire,
-    lacks_vectors,
     no_sources,
 )
 
@@ -260,7 +259,6 @@ class IngestSteps:
         self._moved: dict[str, KnownSource] = {}
         self._first_with: dict[str, LocalFile] = {}  # by digest, to report copies
         self._kept_out = document_admission.KeptOut()
-        self._vectors_added = 0
         self._read_again = 0
 
     async def look_up(self) -> Mapping[str, KnownSource]:
@@ -269,17 +267,12 @@ class IngestSteps:
         return self._stored
 
     async def begin(self, discovery: Discovery) -> None:
-        """Narrow access, request missing vectors again, and report files that need no reading."""
+        """Narrow access, and report files that need no reading."""
         self._claims.learn(discovery)
         self._kept_out.withheld = discovery.withheld
         # First of all, so that an interrupted run never leaves a source more visible than it should be.
         if narrower := self._claims.narrowed_at_once(self._stored.values()):
             await self._writer.claim(narrower)
-        lacking = self._stored.matching(lacks_vectors)  # stored while the embedder refused them
-        still_lacking = await chunk_vectors.ask_again(self._writer, self._embedder, lacking)
-        self._vectors_added = sum(source.without_vector for source in lacking) - sum(still_lacking.values())
-        for uri, count in still_lacking.items():
-            self._stored[uri] = replace(self._stored[uri], without_vector=count)
         await self._start_progress(discovery)
         for uri, remark in discovery.remarks.items():
             self.outcomes.remark(uri, remark)
@@ -445,11 +438,15 @@ class IngestSteps:
             self.outcomes.finish([Outcome(path_of(uri), "removed", REMOVED_MEANWHILE, new.source.id)])
             return
         kind: OutcomeKind = "moved" if uri in self._moved else "added"
+        access = record.access
         if before := self._stored.get(uri):
-            kind = "replaced"
-            self._read_again += bool(before.digest) and before.record.content == record.content
+            kind, is_same = "replaced", before.record.content == record.content
+            if is_same and 0 < before.without_vector == new.source.without_vector:
+                kind = "unchanged"  # the embedder was asked again in vain
+                access = None if access == before.record.access else access
+            self._read_again += bool(before.digest) and is_same
         remarks = self._claims.report.remarks(new.claim, record)
-        self.outcomes.finish_source(kind, new.source, remarks, record.access)
+        self.outcomes.finish_source(kind, new.source, remarks, access)
 
     async def settle(self) -> None:
         """Write the access of sources whose text stays; remove sources that are kept out or have expired.
@@ -491,7 +488,7 @@ class IngestSteps:
         all_notes = (
             *notes,
             *discovery.notes,
-            *self.outcomes.notes(vectors_added=self._vectors_added),
+            *self.outcomes.notes(),
             *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
             *self._claims.report.notes(

@@ -128,9 +128,9 @@ class Outcomes:
         """The ids of the sources with one of these outcomes."""
         return {outcome.source_id for outcome in self.finished if outcome.outcome in kinds}
 
-    def notes(self, *, vectors_added: int) -> Iterator[str]:
-        """Notes on the documents as a whole; `vectors_added` stored chunks got their vectors in this run."""
-        yield from vector_notes(self.finished, vectors_added=vectors_added)
+    def notes(self) -> Iterator[str]:
+        """Notes on the documents as a whole."""
+        yield from vector_notes(self.finished)
         yield from flag_notes(self.finished)
         yield from extra_notes(self.finished)
         yield from policy_notes(self.finished)
@@ -316,10 +316,8 @@ _NOUNS: Mapping[Flag, tuple[str, str]] = {
 }
 
 
-def vector_notes(outcomes: Iterable[Outcome], *, vectors_added: int) -> Iterator[str]:
-    """Notes on chunks without a vector, and on stored chunks that got a vector in this run."""
-    if vectors_added:
-        yield f"{counted(vectors_added, 'chunk')} got the vector that an earlier run lacked."
+def vector_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """A note on chunks without a vector."""
     lacking = {outcome.path: outcome.without_vector for outcome in outcomes if outcome.without_vector}
     if not lacking:
         return

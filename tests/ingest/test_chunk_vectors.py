@@ -114,21 +114,20 @@ async def test_a_chunk_without_a_vector_is_found_by_its_words_only_and_the_repor
     assert await library.lacking() == 1
 
 
-async def test_the_next_run_asks_for_what_is_missing_and_for_nothing_else(library: Library) -> None:
+async def test_the_next_run_asks_for_the_document_again_and_for_no_other(library: Library) -> None:
     library.write("bad.md", FILLER, f"{BAD} zanzibar", FILLER)
     library.write("good.md", "plain zanzibar")
     await library.ingest()
     again = await library.ingest()
     assert outcomes(again)["bad.md"].without_vector == 1
-    assert len(again.notes) == 1
-    texts = [text for text in library.embedder.texts if text != "refdesk"]
-    assert len(texts) == 1
-    assert BAD in texts[0]
+    assert (again.counts["unchanged"], len(again.notes)) == (2, 1)
+    assert not again.has_news()
+    assert not any("plain" in text for text in library.embedder.texts)
 
     library.embedder.word = ""
     mended = await library.ingest()
-    assert mended.notes == ("1 chunk got the vector that an earlier run lacked.",)
-    assert mended.counts["unchanged"] == 2
+    assert mended.notes == ()
+    assert (mended.counts["unchanged"], mended.counts["replaced"]) == (1, 1)
     assert not outcomes(mended)["bad.md"].without_vector
     assert any(BAD in text for text in await library.by_meaning("zanzibar"))
     assert len(await library.by_words("zanzibar")) == 2
@@ -136,15 +135,6 @@ async def test_the_next_run_asks_for_what_is_missing_and_for_nothing_else(librar
 
     last = await library.ingest()
     assert (library.embedder.texts, last.notes) == ([], ())
-
-
-async def test_a_run_over_other_files_asks_too(library: Library) -> None:
-    library.write("bad.md", f"{BAD} zanzibar")
-    library.write("good.md", "plain zanzibar")
-    await library.ingest()
-    library.embedder.word = ""
-    await library.ingest("good.md")
-    assert await library.lacking() == 0
 
 
 async def test_a_moved_file_lacks_its_vector_as_before_and_a_changed_one_is_asked_for_anew(
@@ -194,26 +184,6 @@ async def test_a_model_that_fails_for_every_text_fails_the_run_and_the_next_one_
     assert await library.by_meaning("zanzibar") == ["plain zanzibar"]
     library.embedder.broken = False
     assert (await library.ingest()).counts["added"] == 1
-    assert await library.lacking() == 0
-
-
-async def test_a_crash_before_the_count_is_noted_loses_no_vector_and_leaves_no_false_count(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library.write("bad.md", f"{BAD} zanzibar")
-    await library.ingest()
-    library.embedder.word = ""
-
-    async def crash(*_arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("rag.store.write.collection_writer.CollectionWriter._note_without_vector", crash)
-        with pytest.raises(KeyboardInterrupt):
-            await library.ingest()
-    assert await library.by_meaning("zanzibar") == [f"{BAD} zanzibar"]
-    assert await library.lacking() == 1
-    await library.ingest()
     assert await library.lacking() == 0
 
 

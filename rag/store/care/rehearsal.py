@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from rag.corpus import Access, AccessRecord, Collection, Vectors
+from rag.corpus import Access, AccessRecord, Collection
 from rag.errors import StoreError
 from rag.home import Bucket, Home
 from rag.store.read import schema
@@ -22,7 +22,6 @@ from rag.store.write.table_rows import KeyedRows, KnownSource, NewSource, Source
 
 if TYPE_CHECKING:
     import lancedb
-    import pyarrow as pa
 
 _NO_KEY = b"no data folder yet"
 
@@ -106,10 +105,6 @@ class Rehearsal(CollectionWriter):
     async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """Who could see these sources."""
         return {id_: record.access for id_ in ids if (record := self.after.get(id_)) and record.present}
-
-    async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:  # noqa: ARG002 nothing is stored
-        """Store nothing, and report that no chunk lacks a vector."""
-        return dict.fromkeys(ids, 0)
 
     async def _refuse(self, *_given: object, **_named: object) -> NoReturn:
         """Refuse a method that no ingestion run calls."""

@@ -114,7 +114,7 @@ class CollectionWriter:
     async def known_sources(
         self, records: Mapping[str, AccessRecord] | None = None
     ) -> KeyedRows[KnownSource]:
-        """The stored sources by URI. One with missing chunks has no digest, so that it is stored again.
+        """The stored sources by URI. One with missing chunks or vectors has no digest, so it is stored again.
 
         `records` are the tenant's access records, if the caller has read them already.
         """
@@ -338,40 +338,6 @@ class CollectionWriter:
         """Update these columns of sources, by id."""
         self._changed |= bool(rows)
         await update_rows(self._sources, rows, schema.source_columns(columns))
-
-    async def without_vector(self, ids: Sequence[str]) -> pa.Table:
-        """The chunk rows of these sources that have no vector."""
-        with engine_errors("reading chunks"):
-            rows = await self._chunks.query().where(schema.one_of("source_id", ids)).to_arrow()
-        return _chosen_rows(rows, schema.vectors_of(rows), zero=True)
-
-    async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:
-        """Store the nonzero vectors for `rows`, which `without_vector` returned for these sources.
-
-        Returns how many chunks of each source still lack a vector.
-        """
-        # Whole rows: to update vectors alone, the engine would rewrite the vectors of all other chunks, too.
-        column = rows.schema.get_field_index("vector")
-        filled = rows.set_column(column, rows.schema.field("vector"), schema.vector_column(vectors))
-        with engine_errors("writing vectors"):
-            if vectors.any():
-                self._changed = True
-                upsert = self._chunks.merge_insert("id").when_matched_update_all()
-                await upsert.execute(_chosen_rows(filled, vectors, zero=False))
-            # In the table, because some of the new vectors may be zeros again.
-            lacking = Counter((await self.without_vector(ids))["source_id"].to_pylist())
-            counts = {id_: lacking[id_] for id_ in ids}
-            await self._note_without_vector(counts)
-        return counts
-
-    async def _note_without_vector(self, counts: Mapping[str, int]) -> None:
-        """Store how many chunks of each source have no vector, where the number has changed."""
-        rows = []
-        for row in (await rows_of(self._sources, ["id", "digest"], {"id": counts})).to_pylist():
-            digest, before = schema.split_digest(row["digest"])
-            if counts[row["id"]] != before:
-                rows.append(row | {"digest": schema.digest_value(digest, counts[row["id"]])})
-        await self._update(rows, ("id", "digest"))
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Remove sources; they are invisible from the first commit on. Their access records stay."""
@@ -607,8 +573,3 @@ def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
             room -= len(piece.passages)
     if batch:
         yield batch
-
-
-def _chosen_rows(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
-    """The rows with a zero vector, or else without one (`zero`). `vectors` are in the order of the rows."""
-    return rows.filter(pa.array([zero != bool(vector.any()) for vector in vectors], pa.bool_()))

@@ -366,13 +366,17 @@ def known_source(
     records: Mapping[str, AccessRecord],
     incomplete: Container[str] = (),
 ) -> KnownSource:
-    """The known source of a row, without a digest if its id is `incomplete`. A lost record admits nobody."""
+    """The known source of a row, without a digest if its id is `incomplete` or chunks lack vectors.
+
+    A lost record admits nobody.
+    """
     digest, without_vector = schema.split_digest(row["digest"])
     lost = AccessRecord(row["id"], collection.name, row["uri"], None)
     return KnownSource(
         id=row["id"],
         uri=row["uri"],
-        digest="" if row["id"] in incomplete else digest,  # differs from any, so the source is stored again
+        # Without one it differs from any, so the source is stored again.
+        digest="" if without_vector or row["id"] in incomplete else digest,
         chunk_count=row["chunk_count"],
         title=row["title"],
         metadata=json.loads(row["metadata"]),
@@ -387,11 +391,6 @@ def no_sources(collection: Collection) -> KeyedRows[KnownSource]:
     """The known sources of a collection that doesn't exist."""
     source_of_row = partial(known_source, collection=collection, records={})
     return KeyedRows(schema.SOURCES_SCHEMA.empty_table(), "uri", source_of_row)
-
-
-def lacks_vectors(rows: pa.Table) -> pa.BooleanArray:
-    """Which rows of sources have chunks without a vector; see `schema.digest_value`."""
-    return pc.match_substring(rows["digest"], " ")
 
 
 def can_expire(rows: pa.Table, *, keep_days: int) -> pa.BooleanArray:
