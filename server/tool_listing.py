@@ -278,26 +278,32 @@ def _tool(
 
 LISTED_RECORDS = {"HitRecord"}
 """The records within replies whose fields a schema lists. Descriptions explain the others."""
-_CHECKED_BY_US = {"minLength", "minItems", "maxLength", "maxItems"}
-"""Limits that only errors mention. Models don't count characters, and few lists are that long."""
+OPEN: Mapping[str, Any] = {}
+"""For an object with any members. Some clients allow their model no member if nothing is said of them, and
+the SDK of Gemini fails on true."""
+_CHECKED_BY_US = {"minLength", "minItems", "maxLength", "maxItems", "minimum"}
+"""Limits that only errors mention. Models don't count characters, few lists are that long, and no model asks
+for less than nothing."""
 
 
 def argument_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The schema of a tool's arguments, as a copy that the caller may change."""
     schema = compact_schema(model)
+    del schema["additionalProperties"]  # the SDK of Gemini fails on a false, and our errors say more
     for property_schema in schema["properties"].values():
         for checked in (property_schema, property_schema.get("items", {})):
             for keyword in _CHECKED_BY_US & checked.keys():
                 del checked[keyword]
-        if property_schema.get("additionalProperties") is True:  # the default
-            del property_schema["additionalProperties"]
+        if "additionalProperties" in property_schema:
+            property_schema["additionalProperties"] = OPEN
     return schema
 
 
 def reply_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The schema of a tool's replies, as a copy that the caller may change.
 
-    It stays valid when fields are added: nothing is required or forbidden.
+    It stays valid when fields are added: nothing is required, and a reply and its results may have more
+    fields. It says so, because typed clients would drop these.
     """
     schema = compact_schema(model)
     records = schema.pop("$defs", {})
@@ -306,17 +312,18 @@ def reply_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _open(schema: Any, records: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
-    """A schema with these records in place of their references, in which nothing is required or forbidden."""
+    """A schema with these records in place of their references, which requires and forbids nothing."""
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
         return _open(records.get(schema["$ref"].rpartition("/")[2], {"type": "object"}), records)
     dropped = {"additionalProperties", "required"}
     if schema.get("type") == "string":
-        dropped.add("type")
+        dropped |= {"type", "enum"}
     if "items" in schema and schema["items"].get("$ref", "").rpartition("/")[2] not in records:
         dropped.add("items")
-    return {key: _open(value, records) for key, value in schema.items() if key not in dropped}
+    opened = {key: _open(value, records) for key, value in schema.items() if key not in dropped}
+    return opened | {"additionalProperties": True} if "properties" in schema else opened
 
 
 # The argument `filter` as a host sees it: what every document has, and the fields that collections declare.
@@ -345,12 +352,11 @@ def filter_schema(overview: Sequence[CollectionOverview], room: int, *, values: 
     With `values`, the schema enumerates a field's values if they are few and all of them can be shown.
     """
     fields = _field_schemas(overview, values=values)
-    if not fields:
-        return {"type": "object", "description": FILTER_DESCRIPTION}
-    typed = {"type": "object", "description": FILTER_DESCRIPTION, "properties": fields}
-    if len(json.dumps(typed, separators=(",", ":"))) <= room:
-        return typed
-    return {"type": "object", "description": f"{FILTER_DESCRIPTION}; {_fields_in_words(overview)}"}
+    plain = {"type": "object", "description": FILTER_DESCRIPTION, "additionalProperties": OPEN}
+    typed = plain | {"properties": fields}
+    if not fields or len(json.dumps(typed, separators=(",", ":"))) <= room:
+        return typed if fields else plain
+    return plain | {"description": f"{FILTER_DESCRIPTION}; {_fields_in_words(overview)}"}
 
 
 def _field_schemas(overview: Sequence[CollectionOverview], *, values: bool) -> dict[str, Any]:

@@ -191,28 +191,24 @@ async def open_or_list(
     """As `open_document`, or a folder by its name (see `Desk.at`); without a name, the collections.
 
     An id has precedence over a path, and a path over a title. `listing` is for folders, `part` for documents.
-    With a filter or an order, all documents below the folder are listed.
+    With a filter or an order, all documents below the folder are listed. A document has no order: some hosts
+    make a model fill in every argument.
 
     Raises:
         NotFoundError, InvalidRequestError, BusyError: as `open_document`, `Desk.at` and `Desk.documents` do.
     """
     listing = listing or Listing()
     after, entries = listing.after, min(MAX_ENTRIES, max_chars // ENTRY_CHARS)
-    if listing.is_of_documents:
-        _check_no_part(part)
-        return await _documents_below(desk, principal, name, listing, entries)
-    if name is not None and after is None:
+    if name is not None and after is None and not listing.filter:
         # First as an id, which needs no look at all paths and titles.
         with suppress(NotFoundError):
             id_ = await desk.resolve_name(principal, name, by_id_alone=True)
             return await open_document(desk, principal, id_, max_chars, part)
     path = (name or "").strip().removeprefix(SCHEME)
-    try:
-        target = await desk.at(principal, path, after=after, limit=entries)
-    except NotFoundError:
-        if name is None:
-            raise
-        target = name if after is None else await desk.resolve_name(principal, name)
+    if listing.is_of_documents:
+        target = await _documents_below(desk, principal, path, listing, entries)
+    else:
+        target = await _at(desk, principal, name, path, after=after, limit=entries)
     if isinstance(target, Folder):
         _check_no_part(part)
         return target
@@ -221,11 +217,22 @@ async def open_or_list(
     return await open_document(desk, principal, target, max_chars, part)
 
 
+async def _at(
+    desk: Desk, principal: Principal, name: str | None, path: str, *, after: str | None, limit: int
+) -> Folder | str:
+    """The folder at a path, or the name of a document."""
+    try:
+        return await desk.at(principal, path, after=after, limit=limit)
+    except NotFoundError:
+        if name is None:
+            raise
+        return name if after is None else await desk.resolve_name(principal, name)
+
+
 async def _documents_below(
-    desk: Desk, principal: Principal, name: str | None, listing: Listing, limit: int
-) -> Folder:
-    """The documents below a folder, by its path with the collection or without."""
-    path = (name or "").strip().removeprefix(SCHEME)
+    desk: Desk, principal: Principal, path: str, listing: Listing, limit: int
+) -> Folder | str:
+    """The documents below a folder, by its path with the collection or without; or a document's name."""
     list_documents = partial(
         desk.documents,
         principal,
@@ -239,14 +246,15 @@ async def _documents_below(
         if listed.documents or "/" not in path:
             return listed
     # Nothing was listed: `path` has no matching document, another letter case, or names a document.
-    target: Folder | str | None = None
-    with suppress(NotFoundError):
+    try:
         target = await desk.at(principal, path, limit=1)
-    if target is None:
-        target = await desk.resolve_name(principal, name or "")
-    if isinstance(target, str):
-        raise InvalidRequestError(NO_FOLDER.format("filter and sort go", "both"))
-    return await list_documents(target.path)
+    except NotFoundError:
+        target = await desk.resolve_name(principal, path)
+    if isinstance(target, Folder):
+        return await list_documents(target.path)
+    if listing.filter:
+        raise InvalidRequestError(NO_FOLDER.format("filter goes", "it"))
+    return target
 
 
 def _check_no_part(part: Part) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.answers import Part, SearchRequest
+from rag.answers import Extract, Part, SearchRequest
 from rag.corpus import Access, Binding, Principal, Source
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import NO_FOLDER, open_or_list
@@ -549,11 +549,12 @@ async def test_a_filter_goes_with_a_folder_however_it_is_named_and_with_no_docum
         assert isinstance(folder, Folder)
         assert (folder.path, folder.documents) == ("documents/hr", 4)
     source_id = await library.resolve_name(BOB, "a.md")
+    filtered = Listing({"path": {"$prefix": "a"}}, sort="date")
     for name in ("a.md", "documents/a.md", source_id, f"[{source_id}/0]"):
-        with pytest.raises(
-            InvalidRequestError, match=re.escape(NO_FOLDER.format("filter and sort go", "both"))
-        ):
-            await open_or_list(library, BOB, name, 5_000, listing=by_date)
+        with pytest.raises(InvalidRequestError, match=re.escape(NO_FOLDER.format("filter goes", "it"))):
+            await open_or_list(library, BOB, name, 5_000, listing=filtered)
+        opened = await open_or_list(library, BOB, name, 5_000, listing=by_date, part=Part(around=0))
+        assert isinstance(opened, Extract), "a document has no order, and hosts fill in every argument"
     for name in ("nothing", "documents/nothing", "documents/nothing/"):
         with pytest.raises(NotFoundError):
             await open_or_list(library, BOB, name, 5_000, listing=by_date)
