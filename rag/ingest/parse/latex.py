@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rag.corpus import Document
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.document_draft import unread_files
-from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_acronyms
+from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_acronyms, with_quantities
 from rag.ingest.parse.latex_tables import CAPTION, DEEP_TEXT, TABULAR, table_rows
 from rag.ingest.parse.latex_title_block import statements, with_title_block
 from rag.ingest.parse.titles_and_questions import first_heading
@@ -124,7 +124,9 @@ def parse(text: str, name: str) -> Document:
     included = _INCLUDED.findall(body)
     reader.read_labels(body)  # before the parts are read: a reference may come before its title
     body = with_title_block(preamble, body)
-    whole, blocks = document_parts.compose(reader.parts(_with_theorems(_with_steps(body), text)))
+    whole, blocks = document_parts.compose(
+        reader.parts(with_quantities(_with_theorems(_with_steps(body), text)))
+    )
     stated_date = reader.plain(stated.date)
     day = document_parts.date(stated_date)
     keywords = _KEYWORDS.search(text)
@@ -399,9 +401,7 @@ class _Reader:
         text = _ESCAPED.sub(
             lambda m: self._placeholder(m[1] or ("~" if m[2] == "asciitilde" else "\\")), text
         )
-        text = _ACCENT.sub(
-            lambda m: unicodedata.normalize("NFC", (m[2] or m[3]).removeprefix("\\") + _MARKS[m[1]]), text
-        )
+        text = _ACCENT.sub(_accented_letter, text)
         text = _STYLED.sub("", _CITED.sub(self._cited, _PRINTED.sub(r"{\1}", text)))
         self._unknown |= dict.fromkeys(name for name in _NAME.findall(text) if name not in _KNOWN)
         text = _WITHOUT_ARGUMENT.sub(self._without_argument, text)
@@ -414,10 +414,7 @@ class _Reader:
         text = self._without_commands(text, is_line=is_line).replace("\\", "")
         text = re.sub(r"[{}]", "", text).replace("~", " ")
         text = text.replace("---", "—").replace("--", "–").replace("``", "“").replace("''", "”")
-        # Single characters are restored; listings and formulas stay placeholders.
-        kept = self._kept
-        text = _KEPT.sub(lambda m: kept[int(m[1])] if len(kept[int(m[1])]) == 1 else m[0], text.strip())
-        return with_scripts(text)
+        return with_scripts(self._with_single_characters(text.strip()))
 
     def _cited(self, match: re.Match[str]) -> str:
         """What stands for a reference in brackets: keys, or titles that the file has for them."""
@@ -454,6 +451,10 @@ class _Reader:
         self._named[name] = None
         return self._placeholder(f"\\{name}")
 
+    def _with_single_characters(self, text: str) -> str:
+        """The text with single verbatim characters restored; listings and formulas stay placeholders."""
+        return _KEPT.sub(lambda m: self._kept[int(m[1])] if len(self._kept[int(m[1])]) == 1 else m[0], text)
+
     def _placeholder(self, verbatim: str, *, apart: bool = False) -> str:
         self._kept.append(verbatim)
         mark = f"\ue000{len(self._kept) - 1}\ue001"
@@ -473,3 +474,8 @@ def _argument_text(command: re.Match[str]) -> str:
     before = command.string[max(0, command.start() - _LONGEST_NAME) : command.start()]
     gap = " " if before[-1:].isalpha() and _ENDS_IN_NAME.search(before) else ""  # \noindent\textbf{Note}
     return gap + text + (" " if command[3] and command[1] not in _KNOWN else "")
+
+
+def _accented_letter(match: re.Match[str]) -> str:
+    letter = (match[2] or match[3]).removeprefix("\\")
+    return unicodedata.normalize("NFC", letter + _MARKS[match[1]])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rag.ingest.parse.document_parts import listed_names, toml_beside
+from rag.ingest.parse.document_parts import listed_names, listed_pairs, toml_beside
 
 MATH = re.compile(
     r"(?<!\\)\$\$.{1,8000}?\$\$|(?<!\\)\$(?:[^$\\\n]|\\.|\n(?!\n))+\$|\\\(.{1,8000}?\\\)|\\\[.{1,8000}?\\\]"
@@ -258,3 +258,54 @@ def with_acronyms(text: str) -> str:
         return words[0].upper() + words[1:] if use[1][0].isupper() else words
 
     return _USE.sub(shown, _NEW_TERM.sub("", _NEW_ACRONYM.sub("", text))) if forms else text
+
+
+# Quantities of siunitx as people see them: \SI{5}{\micro\metre} -> 5 µm.
+_BRACED = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_QUANTITY = re.compile(
+    rf"\\(?:(?P<range>SIrange|qtyrange)|(?P<one>SI|qty)|(?P<unit>si|unit)|(?P<angle>ang))(?![a-zA-Z@])\*?"
+    rf"(?:\[[^\[\]]*\])?\s*{_BRACED}(?:\s*{_BRACED})?(?:\s*{_BRACED})?"
+)
+_NAME = re.compile(r"\\([a-zA-Z]+)\s*(?:\{([^{}]*)\})?|([^\\]+)")
+_PREFIXES, _UNITS = listed_pairs(_LISTS["prefixes"]), listed_pairs(_LISTS["units"])
+_POWERS = {"squared": "^2", "cubed": "^3", "square": "^2", "cubic": "^3"}
+
+
+def with_quantities(text: str) -> str:
+    """The text with its quantities as people see them; an unknown unit stays by its name."""
+    return _QUANTITY.sub(_quantity, text) if "\\" in text else text
+
+
+def _quantity(match: re.Match[str]) -> str:
+    first, second, third = (group or "" for group in match.groups()[4:])
+    if match["range"]:
+        return f"{first} to {second} {unit_of(third)}".strip()
+    if match["one"]:
+        return f"{first} {unit_of(second)}".strip() + (f"{{{third}}}" if third else "")
+    groups_behind = "".join(f"{{{group}}}" for group in (second, third) if group)
+    if match["angle"]:
+        marks = zip(first.split(";"), "°′″", strict=False)
+        return "".join(f"{number}{mark}" for number, mark in marks if number.strip()) + groups_behind
+    return unit_of(first) + groups_behind
+
+
+def unit_of(text: str) -> str:
+    r"""The signs of a unit: \kilo\gram\per\metre\squared -> kg/m^2."""
+    signs: list[str] = []
+    before = power = ""
+    for name, argument, literal in _NAME.findall(text):
+        if literal:
+            signs.append(literal.strip())
+        elif name in _PREFIXES:
+            before += _PREFIXES[name]
+        elif name in {"square", "cubic"}:
+            power = _POWERS[name]
+        elif name in _POWERS or name in {"tothe", "raiseto"}:
+            signs.append(_POWERS.get(name) or f"^{argument}")
+        elif name == "per":
+            signs.append("/")
+        else:
+            gap = "·" if signs and signs[-1] != "/" else ""
+            signs.append(f"{gap}{before}{_UNITS.get(name, name)}{power}")
+            before = power = ""
+    return "".join(signs)

@@ -371,6 +371,12 @@ def test_a_macro_that_no_one_can_follow_leaves_the_text_around_it() -> None:
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
+        (r"A layer of \SI{5}{\micro\metre}, \SI{10}{\percent}.", "A layer of 5 µm, 10 %."),
+        (
+            r"\qty{3}{\kilo\gram\per\metre\squared} \si{\newton\metre} \ang{12;30}",
+            "3 kg/m^2 N·m 12°30′",
+        ),
+        (r"\SIrange{1}{5}{\square\metre} \qty{2}{km} \SI{1}{\foo}", "1 to 5 m^2 2 km 1 foo"),
         (r"\begin{theorem}[Pythagoras] $a$. \end{theorem}", "Theorem (Pythagoras):  $a$."),
         (r"\newtheorem{satz}{Satz}\begin{satz}Es gilt.\end{satz}", "Satz: Es gilt."),
         (r"A.\iffalse Old \emph{claim}. \fi B.", "A. B."),
@@ -467,6 +473,8 @@ def test_a_long_table_has_its_head_once_and_its_caption_above() -> None:
 @pytest.mark.parametrize(
     "part",
     [
+        r"\SI{",
+        r"\SI{1}",
         r"\iffalse ",
         r"\iffalse\fi",
         r"\begin{comment}",
