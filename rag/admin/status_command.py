@@ -13,7 +13,7 @@ from rag.admin.connect.connect_command import connected_hosts, how_to_connect
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.runs_command import troubled_runs
 from rag.admin.sharing import exposures
-from rag.admin.terminal import echo, print_json, print_result, print_table
+from rag.admin.terminal import echo, print_json, print_result, print_table, wants_json
 from rag.config.settings import Settings
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, RefdeskError
@@ -86,6 +86,8 @@ async def status_command(settings: Settings) -> None:
     opened = {exposure.collection.name: exposure.documents for exposure in exposed}
     shared = {"open_to_others": opened} if opened else {}
     print_json({"data": str(home), "bytes": disk, "collections": collections} | shared)
+    if wants_json():  # what follows reads all documents
+        return
     echo(f"{_where(settings)} ({disk / 1e6:.1f} MB)")
     echo(f"Tenant       {tenant_of(settings)}")
     for name, embedder in settings.embedders_by_name.items():

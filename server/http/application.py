@@ -294,7 +294,7 @@ def http_app(
     metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
 
     def authorized(app: ASGIApp) -> ASGIApp:
-        return middleware.require_scope(app, metadata, settings.oauth)
+        return middleware.RequireScope(app, metadata, settings.oauth)
 
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok")

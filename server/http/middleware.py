@@ -223,41 +223,45 @@ def cancel_on_disconnect(app: ASGIApp) -> ASGIApp:
     return serve
 
 
-def require_scope(app: ASGIApp, metadata_url: str, oauth: OAuthSettings) -> ASGIApp:
+class RequireScope:
     """Answers 401 or 403 unless the caller is authenticated and has the scope of searches.
 
     It tells clients which scopes to ask for. Where tokens are accepted, `metadata_url` tells them whom. A
-    caller whom no scope would help is told why, and not to sign in again.
+    caller whom no scope would help is told why, and not to sign in again. It is a class, because a function
+    at a route of Starlette's gets requests.
     """
-    metadata = {"resource_metadata": metadata_url} if metadata_url else {}
-    requested, missing = {"scope": requested_scopes(oauth)}, missing_scope(oauth)
 
-    def challenge(code: str, description: str, scopes: Mapping[str, str]) -> dict[str, str]:
-        note_refusal(description)
-        parameters = {"error": code, "error_description": description, **scopes, **metadata}
-        values = ", ".join(f'{name}="{value}"' for name, value in parameters.items())
-        return {"WWW-Authenticate": f"Bearer {values}"}
+    def __init__(self, app: ASGIApp, metadata_url: str, oauth: OAuthSettings) -> None:
+        self._app = app
+        self._metadata = {"resource_metadata": metadata_url} if metadata_url else {}
+        self._scope = {"scope": requested_scopes(oauth)}
+        self._missing = missing_scope(oauth)
 
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request of a caller with the scope; tell others where to get a token."""
         user = scope.get("user")
         if not isinstance(user, AuthenticatedUser):
             description = f"Authentication required: {_credentials_problem(scope)}"
+            challenge = self._challenge("invalid_token", description, self._scope)
             body = {"error": "invalid_token", "error_description": description}
-            headers = challenge("invalid_token", description, requested)
-            refused: Response = JSONResponse(body, 401, headers)
+            refused: Response = JSONResponse(body, 401, challenge)
         elif SEARCH_SCOPE not in user.scopes:
             reason = user.access_token.refusal if isinstance(user.access_token, Caller) else ""
             if reason:
-                headers = challenge("access_denied", reason, {})
+                challenge = self._challenge("access_denied", reason, {})
             else:
-                headers = challenge("insufficient_scope", missing, requested)
-            refused = _message(error(None, types.INVALID_REQUEST, reason or missing), 403, headers)
+                challenge = self._challenge("insufficient_scope", self._missing, self._scope)
+            refused = _message(error(None, types.INVALID_REQUEST, reason or self._missing), 403, challenge)
         else:
-            await app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         await refused(scope, receive, send)
 
-    return serve
+    def _challenge(self, code: str, description: str, scope: Mapping[str, str]) -> dict[str, str]:
+        note_refusal(description)
+        parameters = {"error": code, "error_description": description, **scope, **self._metadata}
+        values = ", ".join(f'{name}="{value}"' for name, value in parameters.items())
+        return {"WWW-Authenticate": f"Bearer {values}"}
 
 
 def json_rpc_check(app: ASGIApp) -> ASGIApp:
