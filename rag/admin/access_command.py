@@ -411,14 +411,12 @@ def named_folders(
         for folder in [real] if real in below else composed.get(normalize("NFC", str(real)), ()):
             for path in (folder, real, Path(os.path.abspath(name))):  # noqa: PTH100 links stay
                 collections[path] |= below[folder]
-    key = read_key(settings.home) if collections else b""
-    return [_first_record(path, inside, key) for path, inside in collections.items()]
-
-
-def _first_record(folder: Path, inside: Mapping[str, Collection], key: bytes) -> AccessRecord:
-    usual = min(collection.visibility for collection in inside.values())  # restricted first
-    ids, uri = SourceIds(inside[min(inside)], key), folder.as_uri()
-    return AccessRecord(ids.of_folder(uri), "", uri, Access(usual, revision=1))
+    key, records = read_key(settings.home) if collections else b"", []
+    for path, inside in collections.items():
+        usual = min(collection.visibility for collection in inside.values())  # restricted first
+        ids, uri = SourceIds(inside[min(inside)], key), path.as_uri()
+        records.append(AccessRecord(ids.of_folder(uri), "", uri, Access(usual, revision=1)))
+    return records
 
 
 async def _change(

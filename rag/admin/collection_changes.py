@@ -343,6 +343,7 @@ async def check_is_new(settings: Settings, name: str) -> None:
         raise ConfigurationError(EXISTS.format(name))
 
 
+TOLD_OTHERWISE = {"visibility_is_set", "fields"}  # by other lines of `set` than those for each property
 PROPERTIES = ("description", "link", "embedder_name", "chunking", "keep_days", "visibility")
 """The options of `set` that are stored as they are."""
 
@@ -424,12 +425,14 @@ async def set_command(
             declared = await declare(settings.home, collection, fields, no_field)
             collection = declared.collection
         if language:
-            collection = await _with_language(settings, collection, language)
+            async with open_writer(settings.home, collection) as writer:
+                collection = await change_language(writer, language)
+                await writer.finish()
     of_fields = _declared_json(declared) if declared else {}
     print_result(
         collection_json(collection) | of_fields | {"shortened_tags": sorted(shortened)},
         *(_declared_lines(declared, no_field) if declared else ()),
-        *_set_lines(collection, planned),
+        *(_set_line(collection, key, value) for key, value in planned.items() if key not in TOLD_OTHERWISE),
         *(_shortened_line(tag, days) for tag in shortened.values()),
         *(await _unchanged_notes(table, visibility) if visibility else ()),
     )
@@ -465,12 +468,6 @@ async def identity_of(settings: Settings, embedder_name: str) -> EmbedderIdentit
     """The identity of an embedder of the settings, which is opened for it."""
     async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
         return embedder.identity
-
-
-def _set_lines(collection: Collection, changes: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in changes.items():
-        if key not in {"visibility_is_set", "fields"}:  # which other lines tell
-            yield _set_line(collection, key, value)
 
 
 def _set_line(collection: Collection, key: str, value: Any) -> str:  # noqa: ANN401 of any property
@@ -520,13 +517,6 @@ def _shortened_line(tag: Collection, days: int) -> str:
         f"Its tag {tag.name} keeps documents {counted(days, 'day')}, too; before: {earlier}. To undo it: "
         f"refdesk-admin collection set {tag.name} --keep-days {tag.keep_days}{same_desk()}"
     )
-
-
-async def _with_language(settings: Settings, collection: Collection, language: LanguageChoice) -> Collection:
-    async with open_writer(settings.home, collection) as writer:
-        updated = await change_language(writer, language)
-        await writer.finish()
-    return updated
 
 
 def _declared_json(declared: Declared) -> dict[str, Any]:

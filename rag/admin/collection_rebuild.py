@@ -110,7 +110,9 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
         check_space(settings.home, before, coming)
 
         async def approved() -> bool:
-            return trial is None or await trial.ask_after(_coming_build(writer.collection))
+            built = writer.collection.coming
+            assert built  # noqa: S101 it is complete, and searches don't use it yet
+            return trial is None or await trial.ask_after(built)
 
         async with with_cache(settings, collection_tables.with_build(before, coming), embedder) as cached:
             done = await rebuild(
@@ -124,11 +126,6 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
     of_trial = trial.as_json if trial else {}
     print_result(asdict(done) | of_trial, *_lines(name, done, undo=undo))
     return 0 if done.switched else FAILED  # the new tables are not in use
-
-
-def _coming_build(collection: Collection) -> Build:
-    assert collection.coming  # noqa: S101 for the type checker: it is complete, and searches don't use it yet
-    return collection.coming
 
 
 def _embedder_name(collection: Collection, requested: str | None, *, undo: bool) -> str:
