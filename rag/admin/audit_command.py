@@ -273,9 +273,7 @@ def audit_command() -> None:
     """Read the log of administrative acts."""
 
 
-def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime | None:
-    if value is None:
-        return None
+def _moment(value: str) -> datetime:
     try:
         moment = datetime.fromisoformat(value)
     except ValueError as error:
@@ -286,7 +284,7 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
 @command("show", audit_command, of_tenant=False)
 @click.option(
     "--since",
-    callback=_moment,
+    type=_moment,
     metavar="DATE",
     help="Only acts since then (UTC): 2026-11-22 or 2026-11-22T15:00.",
 )

@@ -61,20 +61,20 @@ MAX_DESCRIPTION = 500  # characters
 MAX_LINK = 200  # characters; assistants read it in each conversation
 
 
-def _at_most(length: int, text: str | None) -> str | None:
-    if text and len(text) > length:
+def _at_most(length: int, text: str) -> str:
+    if len(text) > length:
         raise click.BadParameter(f"it has {len(text)} characters; at most {length} are allowed.")
     return text
 
 
-def _description(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    return _at_most(MAX_DESCRIPTION, value and one_line(value))
+def _description(value: str) -> str:
+    return _at_most(MAX_DESCRIPTION, one_line(value))
 
 
 description_option = partial(
     click.option,
     "--description",
-    callback=_description,
+    type=_description,
     metavar="TEXT",
     help="What the collection holds. Assistants and the search stage planner read it.",
 )
@@ -193,9 +193,9 @@ def _words(chunking: Chunking) -> str:
     return pattern + ",".join([*parts, *([] if chunking.headers else ["headers=no"])])
 
 
-def _link(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    address = value and web_address(value)
-    if address is None and value:
+def _link(value: str) -> str:
+    address = web_address(value) if value else ""
+    if address is None:
         raise click.BadParameter(f"{value!r} is not an http or https address.")
     return _at_most(MAX_LINK, address)
 
@@ -203,7 +203,7 @@ def _link(_context: click.Context, _option: click.Parameter, value: str | None) 
 link_option = partial(
     click.option,
     "--link",
-    callback=_link,
+    type=_link,
     metavar="URL",
     help="Where a person finds more about the collection. Assistants read it.",
 )

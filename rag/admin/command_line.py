@@ -226,12 +226,8 @@ def language_option(of: str, *, auto: bool = True, default: str | None = "auto")
     )
 
 
-def json_object(
-    _context: click.Context, _option: click.Parameter, value: str | None
-) -> dict[str, object] | None:
-    """A click callback for an option that takes a JSON object."""
-    if value is None:
-        return None
+def json_object(value: str) -> dict[str, object]:
+    """The type of an option that takes a JSON object."""
     try:
         read = json.loads(value)
     except (ValueError, RecursionError) as error:

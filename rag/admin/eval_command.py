@@ -321,16 +321,13 @@ def _modes(_context: click.Context, _option: click.Parameter, value: str | None)
     return cast("tuple[Mode, ...]", tuple(dict.fromkeys(names))) or (None,)
 
 
-def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, float]:
-    floors = {}
-    for value in values:
-        metric, _, number = value.partition("=")
-        if metric not in METRICS:
-            raise click.BadParameter(f"{metric!r} is not a metric. Metrics: {', '.join(METRICS)}.")
-        if not re.fullmatch(r"[01]|[01]?\.\d+", number):
-            raise click.BadParameter(f"{value!r} is not like nDCG@10=0.70.")
-        floors[metric] = float(number)
-    return floors
+def _floor(value: str) -> tuple[str, float]:
+    metric, _, number = value.partition("=")
+    if metric not in METRICS:
+        raise click.BadParameter(f"{metric!r} is not a metric. Metrics: {', '.join(METRICS)}.")
+    if not re.fullmatch(r"[01]|[01]?\.\d+", number):
+        raise click.BadParameter(f"{value!r} is not like nDCG@10=0.70.")
+    return metric, float(number)
 
 
 @command("run", eval_command, of_asker=True, changes=True)
@@ -347,7 +344,7 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
 @repeatable(
     "--fail-under",
     "floors",
-    callback=_floors,
+    type=_floor,
     metavar="METRIC=VALUE",
     help="Exit with 1 if the metric of a run is lower. Repeatable.",
 )
@@ -363,7 +360,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     modes: tuple[Mode | None, ...],
     metric: str,
     diff: bool,
-    floors: dict[str, float],
+    floors: tuple[tuple[str, float], ...],
     report: Path | None,
 ) -> int:
     """Search for the questions of a judged set; eval PATH is enough.
@@ -409,7 +406,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     if report:
         await write_page(report, report_page(runs, metric))
     _report_omissions(judged, prepared)
-    complaints += [complaint for run in runs for complaint in complaints_about(run, floors)]
+    complaints += [complaint for run in runs for complaint in complaints_about(run, dict(floors))]
     for complaint in complaints:
         echo(complaint, err=True)
     return FAILED if complaints else 0

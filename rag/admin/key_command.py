@@ -50,7 +50,7 @@ binding_options = options(
         help="A collection that it may read. Repeatable. Default: all.",
     ),
     click.option(
-        "--filter", callback=json_object, metavar="JSON", help="Only sources whose declared fields match."
+        "--filter", type=json_object, metavar="JSON", help="Only sources whose declared fields match."
     ),
     click.option("--profile", metavar="NAME", help="The only retrieval profile of its searches."),
     click.option(

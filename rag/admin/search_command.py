@@ -30,9 +30,7 @@ from rag.search.why import SourceTrace
 MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers take at most 200,000
 
 
-def _vector(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, ...] | None:
-    if value is None:
-        return None
+def _vector(value: str) -> tuple[float, ...]:
     try:
         with click.open_file(value, encoding="utf-8") as file:
             read = json.loads(file.read(MAX_VECTOR_CHARS))
@@ -70,7 +68,7 @@ def _stages(of: str | None, without: tuple[str, ...], neighbors: int | None) -> 
 @click.argument("query", default="")
 @click.option(
     "--vector",
-    callback=_vector,
+    type=_vector,
     metavar="FILE",
     help="Search by the vector in this file (a JSON array; - is standard input) instead of embedding QUERY. "
     "Then QUERY may be left out.",
@@ -91,7 +89,7 @@ def _stages(of: str | None, without: tuple[str, ...], neighbors: int | None) -> 
 @repeatable("--must-contain", metavar="TEXT", help="Only passages with this text. Repeatable.")
 @click.option("--profile", metavar="NAME", help="Retrieval profile.")
 @click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Maximum number of results.")
-@click.option("--filter", callback=json_object, metavar="JSON", help="Only sources whose metadata matches.")
+@click.option("--filter", type=json_object, metavar="JSON", help="Only sources whose metadata matches.")
 @repeatable(
     "--collection",
     "collections",
