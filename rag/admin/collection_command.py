@@ -20,7 +20,7 @@ from rag.admin.collection_rebuild import rebuild_command
 from rag.admin.command_line import command, confirmed_option, language_option, nothing_yet, repeatable
 from rag.admin.runs_command import forget_runs
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import Group, print_result, table_lines
+from rag.admin.terminal import Group, print_json, print_result, print_table
 from rag.config.settings import Settings
 from rag.corpus import NO_VECTORS, USUAL_LANGUAGE, Attachment, Collection, FieldType, Language
 from rag.errors import ConfigurationError, NotFoundError
@@ -233,9 +233,8 @@ async def list_command(settings: Settings) -> None:
         for collection in collections
     ]
     titles = ("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS")
-    lines = table_lines([titles, *rows], empty=nothing_yet("collections"))
-    listed = [*map(collection_changes.collection_json, collections)]
-    print_result({"collections": listed}, *lines)
+    print_json({"collections": [*map(collection_changes.collection_json, collections)]})
+    print_table([titles, *rows], empty=nothing_yet("collections"))
 
 
 @command("show", collection_command)

@@ -30,7 +30,7 @@ from rag.admin.connect.known_hosts import Launch, environment, launch, other_var
 from rag.admin.ingestion import RunOptions, run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources_command import open_collections
-from rag.admin.terminal import arguments, echo, print_json, print_result, table_lines
+from rag.admin.terminal import arguments, echo, print_json, print_table
 from rag.answers import Part, SearchRequest
 from rag.config.settings import DEFAULT_COLLECTION, Settings, StorageSettings, default_data
 from rag.corpus import Principal
@@ -202,9 +202,8 @@ async def bench_command(settings: Settings, *, questions: tuple[str, ...]) -> No
         (timing.name, *(f"{value:,.4g}" for value in (timing.median, timing.least, timing.p95)), timing.unit)
         for timing in timings
     ]
-    lines = table_lines([("WHAT", "MEDIAN", "LEAST", "95TH PERCENTILE", "UNIT"), *rows])
-    result = {"questions": len(asked_questions), "timings": [asdict(timing) for timing in timings]}
-    print_result(result, *lines)
+    print_json({"questions": len(asked_questions), "timings": [asdict(timing) for timing in timings]})
+    print_table([("WHAT", "MEDIAN", "LEAST", "95TH PERCENTILE", "UNIT"), *rows])
 
 
 async def questions_about(desk: Desk, principal: Principal) -> tuple[str, ...]:

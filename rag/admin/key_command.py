@@ -30,7 +30,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options, repeatable, same_desk
 from rag.admin.sharing import exposures
-from rag.admin.terminal import Group, echo, print_result, table_lines
+from rag.admin.terminal import Group, echo, print_json, print_result, print_table
 from rag.answers import MAX_LIMIT
 from rag.config.mistakes import binding_contradictions
 from rag.config.server_settings import HttpSettings, resource_url
@@ -218,8 +218,8 @@ async def list_command(settings: Settings) -> None:
     keys = keys_in(settings.home).keys
     titles = ("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL", "BOUND TO")
     none = "There are no keys yet. Create one with refdesk-admin key create."
-    lines = table_lines([titles, *map(_row, keys)], empty=none)
-    print_result({"keys": [*map(_json, keys)]}, *lines)
+    print_json({"keys": [*map(_json, keys)]})
+    print_table([titles, *map(_row, keys)], empty=none)
 
 
 def _row(key: ApiKey) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ from rag.access.tenants import home_of, tenant_of
 from rag.admin.command_line import collection_option, command, nothing_yet
 from rag.admin.ingest_output import causes_text
 from rag.admin.sources_command import collections_by_tenant
-from rag.admin.terminal import echo, print_result, table_lines
+from rag.admin.terminal import echo, print_json, print_result, print_table
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
@@ -226,8 +226,8 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
         return
     titles = ("ID", "BEGAN", "TOOK", "COLLECTION", "COMMAND", "RESULT", "FILES")
     rows = [_row(id_, entry) for id_, entry in chosen.items()]
-    lines = table_lines([titles, *rows], empty=nothing_yet("runs"))
-    print_result({"runs": [_json(id_, entry) for id_, entry in chosen.items()]}, *lines)
+    print_json({"runs": [_json(id_, entry) for id_, entry in chosen.items()]})
+    print_table([titles, *rows], empty=nothing_yet("runs"))
 
 
 def _row(id_: int, run: IngestionRun) -> tuple[str, ...]:

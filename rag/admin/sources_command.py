@@ -21,7 +21,7 @@ import click
 
 from rag.access.tenants import tenant_of, tenants
 from rag.admin.command_line import collection_option, command, flag, same_desk
-from rag.admin.terminal import echo, print_json, print_result, table_lines
+from rag.admin.terminal import echo, print_json, print_table
 from rag.config.settings import Settings
 from rag.corpus import Collection, Source
 from rag.errors import InvalidRequestError, NotFoundError
@@ -55,7 +55,8 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
     titles = ("ID", "COLLECTION", "CHUNKS", *(["FLAGS"] if flags else []), "PATH", "TITLE")
     rows = [_row(source, flagged.get(source.id)) for source in sources]
     none = f"There are no sources yet. Add some with refdesk-admin ingest PATH{same_desk()}"
-    print_result({"sources": listed}, *table_lines([titles, *rows], empty=none))
+    print_json({"sources": listed})
+    print_table([titles, *rows], empty=none)
 
 
 @command("source")

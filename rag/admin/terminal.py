@@ -136,10 +136,5 @@ def print_result(result: object, *lines: object) -> None:
 
 def print_table(rows: Sequence[tuple[object, ...]], *, empty: str = "") -> None:
     """Print rows in columns, the headings first. If there are only these, `empty` is printed instead."""
-    for line in table_lines(rows, empty=empty):
+    for line in [empty] if empty and len(rows) == 1 else table(rows):
         echo(line)
-
-
-def table_lines(rows: Sequence[tuple[object, ...]], *, empty: str = "") -> list[str]:
-    """What `print_table` prints."""
-    return [empty] if empty and len(rows) == 1 else table(rows)
