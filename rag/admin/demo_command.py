@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from mcp import Client, StdioServerParameters
@@ -38,12 +38,10 @@ from rag.errors import NotReadyError, RefdeskError
 from rag.ingest.report import Report
 from rag.report import counted
 from rag.runtime import concurrently
+from rag.search.desk import Desk
 from rag.search.reply.search_reply import SearchReply
 from rag.store.write.change_collection import open_writer
 from rag.text.plain_text import escape_hidden
-
-if TYPE_CHECKING:
-    from rag.search.desk import Desk
 
 CORPUS = Path(__file__).parent / "demo_corpus"
 QUESTIONS = (
@@ -184,8 +182,6 @@ async def bench_command(settings: Settings, *, questions: tuple[str, ...]) -> No
     principal of the settings, or as --user and --group. Without a QUESTION, it asks sentences and titles of
     your documents. Nothing is changed. Each question is asked seven times: a remote model may cost money.
     """
-    from rag.search.desk import Desk  # noqa: PLC0415 the demo doesn't need it
-
     principal = local_principal(settings)
     async with Desk.open(settings, os.environ) as desk:
         asked_questions = questions or await questions_about(desk, principal)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rag.admin.terminal import echo
 from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
@@ -31,10 +30,8 @@ from rag.report import (
 from rag.search.reply.reply_parts import page_of
 from rag.search.reply.search_reply import HitRecord, SearchReply
 from rag.search.reply.untrusted import label
+from rag.search.why import SourceTrace
 from rag.text.flags import IN_WORDS
-
-if TYPE_CHECKING:
-    from rag.search.why import SourceTrace
 
 UNRANKED = frozenset({"plan", "planner", "multi_query", "embed", "recall"})
 

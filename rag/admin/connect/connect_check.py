@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import anyio
 import httpx2
@@ -20,13 +20,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent, Tool
 
 from rag.admin.command_line import same_desk
+from rag.admin.connect.host_config import HostFile
 from rag.admin.connect.known_hosts import Host
 from rag.admin.terminal import echo, print_json
 from rag.errors import ConfigurationError, RefdeskError
 from rag.models import web_client
-
-if TYPE_CHECKING:
-    from rag.admin.connect.host_config import HostFile
 
 PATIENCE_SECONDS = 120  # a cold start on a slow disk takes some; mcp-remote is fetched first
 SOCKETS = ("XDG_RUNTIME_DIR",)  # the variable by which hosts find the desk that they share

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -27,12 +27,10 @@ from rag.corpus import Collection, Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.home import Bucket, data_folder_problem, names
 from rag.report import Html, counted, one_line, shortened
+from rag.search.desk import Desk
 from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.text.plain_text import without_hidden
-
-if TYPE_CHECKING:
-    from rag.search.desk import Desk
 
 FOLDER = Path(__file__).with_name("templates")
 LINE_CHARS = 160  # of a name or a title
