@@ -233,30 +233,21 @@ async def run_origin(settings: Settings, options: RunOptions, name: str, *, set_
 def _target(
     settings: Settings, name: str, *, set_access: bool
 ) -> tuple[Settings, tuple[Path, ...], str, Rights]:
-    """An origin's settings, its folder if it is one, its collection, and who may see its documents."""
+    """An origin's settings, its folder if it is one, its collection, and who may see its documents.
+
+    The settings have the tenant and the file patterns of the origin, for where its documents are.
+    """
     origin = settings.origins[name]
-    paths = (origin.path,) if isinstance(origin, FolderOrigin) else ()
-    rights = rights_of_origin(settings, origin, set_access=set_access)
-    return settings_for_origin(settings, origin), paths, origin.collection, rights
-
-
-def settings_for_origin(settings: Settings, origin: OriginSettings) -> Settings:
-    """The settings with the tenant and the file patterns of an origin, for where its documents are."""
-    files = settings.ingest.model_copy(
-        update={"include": origin.include or settings.ingest.include}
-        | {"exclude": settings.ingest.exclude + origin.exclude}
-    )
-    update: dict[str, object] = {"ingest": files}
+    stated = stated_access(settings, origin.tenant or settings.principal.tenant)
+    rights = rights_of(settings, access_of_origin(origin))
+    rights = replace(rights, set_access=set_access, stated=stated)  # set, but not in the folders of others
+    files = {"include": origin.include or settings.ingest.include}
+    files["exclude"] = settings.ingest.exclude + origin.exclude
+    update: dict[str, object] = {"ingest": settings.ingest.model_copy(update=files)}
     if origin.tenant is not None:
         update["principal"] = settings.principal.model_copy(update={"tenant": origin.tenant})
-    return at_tenant(settings.model_copy(update=update))
-
-
-def rights_of_origin(settings: Settings, origin: OriginSettings, *, set_access: bool) -> Rights:
-    """Who may see the documents of an origin, by its own settings and the rules."""
-    rights = rights_of(settings, access_of_origin(origin))
-    stated = stated_access(settings, origin.tenant or settings.principal.tenant)
-    return replace(rights, set_access=set_access, stated=stated)  # set, but not in the folders of others
+    paths = (origin.path,) if isinstance(origin, FolderOrigin) else ()
+    return at_tenant(settings.model_copy(update=update)), paths, origin.collection, rights
 
 
 SHOWN = 50  # problems
