@@ -15,7 +15,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +34,13 @@ from rag.ingest.sandbox.parser_pool import parse_safely
 from rag.ingest.source_files import Budget
 from rag.models.embed import unit_rows
 from rag.store.write.access_claim import Claim, Policy
-from rag.store.write.access_writer import access_table
+from rag.store.write.access_writer import access_table, change_access
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
 from rag.store.write.table_rows import NewSource
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     import numpy.typing as npt
@@ -168,7 +168,7 @@ def new_source(
         for seq, (paragraph, end) in enumerate(zip(paragraphs, ends, strict=True))
     ]
     values: dict[str, object] = {
-        "id": id_ or writer.source_id(name),
+        "id": id_ or writer.ids.of(name),
         "collection": writer.collection.name,
         "uri": name,
         "title": name,
@@ -290,3 +290,20 @@ if __name__ == "__main__":
     work: dict[str, Callable[..., Awaitable[None]]]
     work = {"ingest": _ingest, "write": _write, "replace": _replace}
     anyio.run(work[sys.argv[1]], *sys.argv[2:])
+
+
+async def set_access(writer: CollectionWriter, records: Mapping[str, Access]) -> None:
+    """Set the access of sources, as `refdesk-admin access set` does."""
+    for id_, access in records.items():
+        await change_access(writer.data, writer.collection.tenant, [id_], partial(_to, access))
+    await writer.copy_labels()
+
+
+def _to(access: Access, _before: Access | None) -> Access:
+    return access
+
+
+async def access_in(writer: CollectionWriter, ids: Iterable[str]) -> dict[str, Access | None]:
+    """Who may see these sources; those that don't exist are left out."""
+    records = await writer.records()
+    return {id_: record.access for id_ in ids if (record := records.get(id_)) and record.present}

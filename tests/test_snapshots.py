@@ -77,7 +77,7 @@ async def test_a_copy_has_a_whole_reserve_and_can_be_written(shelves: list[Shelf
         await shelf.put("a", "pendulum")
         assert reserve_file(shelf.data).stat().st_blocks * 512 >= RESERVE_BYTES
     async with await shelves[1].small.writing(shelves[1].data) as writer:
-        await writer.remove([writer.source_id("a")])
+        await writer.remove([writer.ids.of("a")])
     assert [await _titles(shelf) for shelf in shelves[:2]] == [["a"], []]
 
 

@@ -55,6 +55,7 @@ from rag.store.write.make_collection import ensure_collection
 from server.admission import Admission
 from server.handlers import create_server
 from server.lazy_desk import LazyDesk
+from tests.small_desk import set_access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,7 +135,7 @@ class Shelf:
     async def give(self, title: str, access: Access) -> None:
         """Change who may see a source, as another process does."""
         async with await self.small.writing(self.data) as writer:
-            await writer.set_access({self.ids[title]: access})
+            await set_access(writer, {self.ids[title]: access})
 
     async def mistake(self, title: str, access: Access) -> None:
         """Change a source's record alone: what its chunks copied of it is wrong, and nothing says so."""
@@ -1028,7 +1029,7 @@ async def _stocked(small: ModuleType, data: Path) -> dict[str, str]:
                 for title, item in items.items()
             ]
             await writer.replace(sources)
-            ids |= {title: writer.source_id(title) for title in items}
+            ids |= {title: writer.ids.of(title) for title in items}
     return ids
 
 

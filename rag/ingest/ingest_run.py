@@ -325,7 +325,7 @@ class IngestSteps:
     def _id_of(self, uri: str) -> str:
         """The id of the source at a URI, stored or not."""
         source = self._earlier(uri)
-        return source.id if source else self._writer.source_id(uri)
+        return source.id if source else self._writer.ids.of(uri)
 
     async def prepare(self, discovery: Discovery, to_embed: MemoryObjectSendStream[NewSource]) -> None:
         """Read, parse and chunk the files that are new or changed."""

@@ -263,8 +263,7 @@ def test_a_collection_that_a_clock_ahead_of_ours_dated_is_not_taken_for_the_run_
     assert collections(desk) == ["documents"]
 
 
-READS = {"source_id", "known_sources", "records", "access", "writes"}
-READS |= {"source_rows", "whole_sources", "sample", "sample_for_everybody", "language_counts"}
+READS = {"known_sources", "records", "source_rows", "whole_sources", "language_counts", "writes"}
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:

@@ -149,7 +149,7 @@ def new_source(
     """A source as ingestion passes it to the writer."""
     uri = f"bench:{title}"
     source = Source(
-        id=writer.source_id(uri),
+        id=writer.ids.of(uri),
         collection=writer.collection.name,
         uri=uri,
         title=title,

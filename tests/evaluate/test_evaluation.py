@@ -20,6 +20,7 @@ from rag.evaluate.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet,
 from rag.models.embed.local_embedder import LocalEmbedder
 from rag.search.desk import Desk
 from rag.store.write.change_collection import open_writer
+from tests.small_desk import set_access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -324,7 +325,7 @@ async def test_answers_that_are_stored_are_held_against_the_documents_for_who_as
         (collection,) = await desk.collections(ann)
     (source,) = (candidate for candidate in sources if candidate.title == "The pendulum and the escapement")
     async with open_writer(settings.data, collection) as writer:
-        await writer.set_access({source.id: Access("restricted", frozenset({"user:ann"}))})
+        await set_access(writer, {source.id: Access("restricted", frozenset({"user:ann"}))})
     title = f'"{source.title}" [{source.id}/0]'
     answers = {
         "both hold": (ann, title, (1, 1, 1)),

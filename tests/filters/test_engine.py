@@ -38,6 +38,7 @@ from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.make_collection import ensure_collection
 from rag.store.write.table_rows import NewSource
 from tests.filters.test_grammar_and_evaluators import FIELDS
+from tests.small_desk import set_access
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -287,7 +288,7 @@ async def _fill(
     if state == CHANGED:
         await writer.finish()
     await writer.replace(again)
-    await writer.set_access(changed)
+    await set_access(writer, changed)
     return final
 
 

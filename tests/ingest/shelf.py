@@ -15,6 +15,7 @@ from rag.ingest.ingest_run import Instructions, ingest
 from rag.ingest.requested_access import Rights
 from rag.store.write.change_collection import open_writer
 from rag.store.write.make_collection import ensure_collection
+from tests.small_desk import set_access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,4 +89,4 @@ class Shelf:
 
     async def set_access(self, name: str, access: Access) -> None:
         async with await self.desk.writing(self.data) as writer:
-            await writer.set_access({self.ids[name]: access})
+            await set_access(writer, {self.ids[name]: access})

@@ -34,7 +34,7 @@ from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.connection import connect
 from rag.store.write import collection_tables
 from rag.store.write.change_collection import forget_builds, open_writer
-from tests.small_desk import BagOfWords, ingested, recorded
+from tests.small_desk import BagOfWords, ingested, recorded, set_access
 from tests.tables import table_of
 
 SENTENCES = Chunking("sentence", max_tokens=32)
@@ -206,7 +206,7 @@ async def test_rights_that_change_while_a_rebuild_is_interrupted_hold_in_its_tab
     with pytest.raises(ProviderError):
         await rebuilt(data, Halved(texts_before_failing=2))
     async with open_writer(data, (await table_of(data)).collection) as writer:
-        await writer.set_access(dict.fromkeys(ids, Access("restricted", frozenset({"user:ann"}))))
+        await set_access(writer, dict.fromkeys(ids, Access("restricted", frozenset({"user:ann"}))))
     await rebuilt(data, Halved())
     held = await labels(data)
     assert held.keys() == {*ids}

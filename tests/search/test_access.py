@@ -21,6 +21,7 @@ from rag.store.write.change_collection import drop_tenant, open_writer
 from rag.store.write.desk_folder import note_tenant, prepare
 from rag.store.write.make_collection import ensure_collection
 from tests.search.conftest import Shelf
+from tests.small_desk import set_access
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +78,7 @@ async def _refusal(desk: Desk, principal: Principal, id_: str) -> str:
 
 async def _set(shelf: Shelf, source: Source, access: Access) -> None:
     async with await shelf.small.writing(shelf.data) as writer:
-        await writer.set_access({source.id: access})
+        await set_access(writer, {source.id: access})
 
 
 async def _put_declared(
@@ -432,7 +433,7 @@ async def test_access_that_is_taken_away_during_an_extract_is_not_found(
         calls.append(1)
         if len(calls) == 2:
             async with await shelf.small.writing(shelf.data) as writer:
-                await writer.set_access({source.id: ONLY_ANN})
+                await set_access(writer, {source.id: ONLY_ANN})
         return await between(*arguments)
 
     monkeypatch.setattr(CollectionReader, "chunks_between", overtaken)

@@ -139,7 +139,7 @@ async def test_a_change_of_a_source_a_right_or_a_description_shows_at_once(shelf
     assert await desk.overview(ANYBODY) is first
     async with await shelf.small.writing(shelf.data, collection="handbook") as writer:
         await writer.replace([shelf.small.new_source(writer, "d", "x", fields={"status": "new"})])
-        secret = writer.source_id("b")
+        secret = writer.ids.of("b")
     (holding,) = await desk.overview(ANYBODY)
     assert values(holding)["status"] == {"final": 1, "new": 1}
     await shelf.small.recorded(shelf.data, secret, Access("tenant"))
@@ -343,7 +343,7 @@ async def test_the_file_says_nothing_once_anything_has_changed(shelf: Shelf) -> 
 
     async def revocation() -> None:
         async with await shelf.small.writing(shelf.data, collection="handbook") as writer:
-            public = writer.source_id("a")
+            public = writer.ids.of("a")
         await shelf.small.recorded(shelf.data, public, ONLY_BOB)
 
     async def description() -> None:

@@ -57,6 +57,7 @@ from server.lazy_desk import LazyDesk
 from tests.server import duel_draw as draw
 from tests.server.duel_faults import DEFAULT_LIMIT, Reply, faults
 from tests.server.duel_rules import COLLECTIONS, OPERATORS, VAULT
+from tests.small_desk import set_access
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -193,7 +194,7 @@ async def _fill(data: Path, embedder: BagOfWords, papers: Sequence[Paper], field
         item = partial(_item, writer, embedder)
         await writer.replace([item(paper, former=True) for paper in twice])
         await writer.replace([item(paper, access=OPEN) for paper in [*twice, *closed]])
-        await writer.set_access({paper.id: record for paper in closed if (record := _access(paper))})
+        await set_access(writer, {paper.id: record for paper in closed if (record := _access(paper))})
         await writer.replace([item(paper) for paper in once[5:]])
         await writer.finish()
         await writer.replace([item(paper) for paper in once[:5]])

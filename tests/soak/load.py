@@ -18,6 +18,7 @@ from tests.bench.engine import TENANT
 from tests.bench.index import SHARES, keeping
 from tests.bench.remote import ERAS, tool_call
 from tests.bench.stock import SOURCE_CHUNKS, new_source, paragraphs
+from tests.small_desk import set_access
 
 if TYPE_CHECKING:
     import random
@@ -163,11 +164,11 @@ async def _add(writer: CollectionWriter, document: NewSource) -> None:
 
 
 async def _withdraw(writer: CollectionWriter, document: NewSource) -> None:
-    await writer.set_access({document.source.id: WITHDRAWN})
+    await set_access(writer, {document.source.id: WITHDRAWN})
 
 
 async def _give_back(writer: CollectionWriter, document: NewSource) -> None:
-    await writer.set_access({document.source.id: READABLE})
+    await set_access(writer, {document.source.id: READABLE})
 
 
 async def _remove(writer: CollectionWriter, document: NewSource) -> None:

@@ -53,7 +53,7 @@ async def test_a_backup_made_while_a_source_is_replaced_has_one_whole_version_of
                 replaced.append(number)
 
         await writer.replace([small_desk.new_source(writer, "a", *small_desk.generation(0))])
-        id_ = writer.source_id("a")
+        id_ = writer.ids.of("a")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(replacing)
             for number in range(BACKUPS):
@@ -80,7 +80,7 @@ async def test_an_open_reader_sees_the_restored_state_and_its_rights(
     data, file = tmp_path / "data", tmp_path / "desk.tar"
     async with await small_desk.writing(data) as writer:
         await writer.replace([small_desk.new_source(writer, name, f"pendulum {name}") for name in "ab"])
-        id_ = writer.source_id("a")
+        id_ = writer.ids.of("a")
     await back_up(data, "default", file)
     desk = _desk(small_desk, data)
     assert await _texts(desk) == ["pendulum a", "pendulum b"]

@@ -181,7 +181,7 @@ async def test_a_writer_that_sleeps_through_its_lease_changes_nothing_any_more(
         for late in (
             former.replace([small_desk.new_source(former, "a", "a late pendulum")]),
             former.replace([small_desk.new_source(former, "b", "another one")]),
-            former.remove([former.source_id("a")]),
+            former.remove([former.ids.of("a")]),
             former.note_files({}),
             former.purge(),
         ):
@@ -196,7 +196,7 @@ async def test_a_writer_that_sleeps_through_its_lease_changes_nothing_any_more(
 async def test_rights_change_while_a_collection_is_written(small_desk: ModuleType, bucket: Bucket) -> None:
     async with await small_desk.writing(bucket) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "the pendulum")])
-        id_ = writer.source_id("a")
+        id_ = writer.ids.of("a")
         await change_access(bucket, "default", [id_], lambda _access: Access("restricted"))
         async with access_table(bucket, "default") as table:
             (record,) = (await table.of([id_])).values()
@@ -212,7 +212,7 @@ async def test_labels_of_rights_that_others_change_meanwhile_are_copied_before_a
 ) -> None:
     async with await small_desk.writing(bucket) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "the pendulum")])
-        id_ = writer.source_id("a")
+        id_ = writer.ids.of("a")
         await change_access(bucket, "default", [id_], lambda _access: Access("restricted"))
         assert await writer.follow_others() == []
         async with access_table(bucket, "default") as table:

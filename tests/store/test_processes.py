@@ -74,7 +74,7 @@ async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_v
     replacing = writing_process("replace", tmp_path, "a", 6)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", *small_desk.generation(0))])
-        id_ = writer.source_id("a")
+        id_ = writer.ids.of("a")
     desk = _desk(small_desk, tmp_path)
     generations = []
     begin(replacing)
@@ -237,7 +237,7 @@ async def test_searches_and_a_walk_in_another_process_outlast_the_pruning_of_the
             [small_desk.new_source(writer, f"s{number}", "a clock", "x") for number in range(40)]
         )
         await writer.finish()
-        ids = sorted(writer.source_id(f"s{number}") for number in range(40))
+        ids = sorted(writer.ids.of(f"s{number}") for number in range(40))
     process = started(script, data)
     assert process.stdin
     assert process.stdout

@@ -23,6 +23,7 @@ from rag.store.read.connection import connect, database_folder, table_folder
 from rag.store.write import access_writer, collection_tables, evaluation_runs, table_maintenance, table_rows
 from rag.store.write.access_writer import access_table, change_access
 from rag.store.write.change_collection import copy_labels
+from tests.small_desk import access_in
 from tests.tables import table_of
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ async def test_after_a_writer_that_ended_well_the_next_one_does_not_read_all_chu
     await copy_labels(tmp_path, collection)
     async with await small_desk.writing(tmp_path) as writer:
         assert looked == []
-        await writer.remove([writer.source_id("b")])
+        await writer.remove([writer.ids.of("b")])
     async with await small_desk.writing(tmp_path) as writer:
         assert looked == ["leftovers"]  # its removal was never finished
         await writer.finish()
@@ -250,7 +251,7 @@ async def test_changed_labels_are_copied_though_nothing_else_is_looked_at(
 ) -> None:
     await _two_documents(small_desk, tmp_path)
     async with await small_desk.writing(tmp_path) as writer:
-        id_ = writer.source_id("a")
+        id_ = writer.ids.of("a")
     looked.clear()
     await change_access(tmp_path, "default", [id_], lambda _before: ONLY_ANN)  # and killed before the copies
     async with await small_desk.writing(tmp_path):
@@ -265,7 +266,7 @@ async def test_a_source_that_lacks_chunks_is_seen_until_it_is_stored_again(
 ) -> None:
     collection = await _two_documents(small_desk, tmp_path)
     async with await small_desk.writing(tmp_path) as writer:
-        id_ = writer.source_id("a")
+        id_ = writer.ids.of("a")
     await (await _table(tmp_path, CHUNKS)).delete(f"id = '{id_}/1'")
     for _ in range(2):
         looked.clear()
@@ -289,7 +290,7 @@ async def test_a_writer_that_goes_on_after_a_step_failed_notes_nothing(
 ) -> None:
     collection = await _two_documents(small_desk, tmp_path)
     async with await small_desk.writing(tmp_path) as writer:
-        id_, new = writer.source_id("a"), small_desk.new_source(writer, "a", "uno")
+        id_, new = writer.ids.of("a"), small_desk.new_source(writer, "a", "uno")
         with monkeypatch.context() as patched:
             patched.setattr(AsyncTable, "delete", _fails_on_chunks(AsyncTable.delete))
             with pytest.raises(StoreError):
@@ -317,12 +318,12 @@ async def test_a_lost_record_is_replaced_by_one_that_nobody_can_see_the_source_b
 ) -> None:
     await _two_documents(small_desk, tmp_path)
     async with await small_desk.writing(tmp_path) as writer:
-        id_, other_id = writer.source_id("a"), writer.source_id("b")
+        id_, other_id = writer.ids.of("a"), writer.ids.of("b")
     looked.clear()
     await (await _table(tmp_path, schema.access_table("default"))).delete(f"id = {literal(id_)}")
     async with await small_desk.writing(tmp_path) as writer:
         assert looked == []
-        assert await writer.access([id_, other_id]) == {id_: None, other_id: Access("tenant", revision=1)}
+        assert await access_in(writer, [id_, other_id]) == {id_: None, other_id: Access("tenant", revision=1)}
     async with access_table(tmp_path, "default") as records:
         assert (await records.of([id_]))[id_].copied  # to the chunks, by the same writer
 
@@ -340,7 +341,7 @@ async def test_records_are_compared_without_an_object_for_each_unless_one_is_wro
     real = access_writer.agree
     monkeypatch.setattr(access_writer, "agree", counted)
     async with await small_desk.writing(tmp_path) as writer:
-        id_ = writer.source_id("a")
+        id_ = writer.ids.of("a")
     await (await _table(tmp_path, SOURCES)).delete(f"id = {literal(id_)}")  # killed before `note_removed`
     for _ in range(2):
         async with await small_desk.writing(tmp_path) as writer:

@@ -163,7 +163,7 @@ async def test_the_sources_of_a_large_table_are_kept_once_it_is_asked_often(
 ) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, name, "text") for name in "abcd"])
-        ids = [writer.source_id(name) for name in "abcd"]
+        ids = [writer.ids.of(name) for name in "abcd"]
     monkeypatch.setattr(sources_reader, "ROWS_KEPT", 3)
     monkeypatch.setattr(sources_reader, "OFTEN", 3)
     monkeypatch.setattr(sources_reader, "SOURCES_KEPT", 1)  # what is made of the rows, again and again

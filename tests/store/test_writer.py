@@ -26,6 +26,7 @@ from rag.store.write.access_writer import change_access
 from rag.store.write.change_collection import drop_collection
 from rag.store.write.make_collection import ensure_collection
 from rag.store.write.table_rows import KeyedRows, language_counts
+from tests.small_desk import access_in, set_access
 from tests.tables import table_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -70,19 +71,19 @@ async def test_a_source_keeps_its_access_record_unless_a_claim_sets_another(
 ) -> None:
     first, second = Access("restricted", frozenset({"group:hr"}), revision=1), Access("tenant", revision=1)
     async with await small_desk.writing(tmp_path) as writer:
-        id_ = writer.source_id("a")
-        for access, set_access, expected in (
+        id_ = writer.ids.of("a")
+        for access, replaces, expected in (
             (first, False, first),
             (second, False, first),
             (second, True, replace(second, revision=2)),
             (first, True, replace(first, revision=3)),
         ):
-            item = small_desk.new_source(writer, "a", "one", "two", access=access, set_access=set_access)
+            item = small_desk.new_source(writer, "a", "one", "two", access=access, set_access=replaces)
             await writer.replace([item])
-            assert await writer.access([id_]) == {id_: expected}
+            assert await access_in(writer, [id_]) == {id_: expected}
             assert await _copies(tmp_path) == {(" ".join(labels_of(expected)), expected.revision)}
-        await writer.set_access({id_: second})
-        assert await writer.access([id_]) == {id_: replace(second, revision=4)}
+        await set_access(writer, {id_: second})
+        assert await access_in(writer, [id_]) == {id_: replace(second, revision=4)}
         assert await _copies(tmp_path) == {("*", 4)}
 
 
@@ -92,9 +93,9 @@ async def test_a_source_without_an_access_record_has_none_until_it_gets_one(
     async with await small_desk.writing(tmp_path) as writer:
         item = small_desk.new_source(writer, "a", "one", access=None)
         await writer.replace([item])
-        assert await writer.access([item.source.id]) == {item.source.id: None}
-        await writer.set_access({item.source.id: Access("tenant")})
-        assert await writer.access([item.source.id]) == {item.source.id: Access("tenant", revision=1)}
+        assert await access_in(writer, [item.source.id]) == {item.source.id: None}
+        await set_access(writer, {item.source.id: Access("tenant")})
+        assert await access_in(writer, [item.source.id]) == {item.source.id: Access("tenant", revision=1)}
 
 
 async def test_a_change_of_access_that_was_cut_short_is_finished_by_the_next_writer(
@@ -102,7 +103,7 @@ async def test_a_change_of_access_that_was_cut_short_is_finished_by_the_next_wri
 ) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, name, "one", "two") for name in "ab"])
-        id_ = writer.source_id("a")
+        id_ = writer.ids.of("a")
     only_ann = Access("restricted", frozenset({"user:ann"}))
     changed = await change_access(tmp_path, "default", [id_], lambda _before: only_ann)
     assert [after.access for _, after in changed.values()] == [replace(only_ann, revision=2)]
@@ -148,7 +149,7 @@ async def test_ids_stay_for_a_uri_and_differ_by_tenant_collection_and_installati
 ) -> None:
     async def id_in(data: Path, *key: str) -> str:
         async with await small_desk.writing(data, *key) as writer:
-            id_: str = writer.source_id("file:///a")
+            id_: str = writer.ids.of("file:///a")
             return id_
 
     first, second = tmp_path / "one", tmp_path / "two"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from rag.corpus import Access, AccessRecord, Collection
+from rag.corpus import AccessRecord, Collection
 from rag.errors import StoreError
 from rag.home import Bucket, Home
 from rag.store.read import schema
@@ -102,15 +102,11 @@ class Rehearsal(CollectionWriter):
     note_files = examine_again = reanalyse = remember = rename = _write_nothing
     copy_labels = finish = drop_old_versions = sweep = _write_nothing
 
-    async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """Who could see these sources."""
-        return {id_: record.access for id_ in ids if (record := self.after.get(id_)) and record.present}
-
     async def _refuse(self, *_given: object, **_named: object) -> NoReturn:
         """Refuse a method that no ingestion run calls."""
         raise StoreError("This can't be tried without writing. Run the command without --dry-run.")
 
-    describe = set_access = mend_access = forget = _refuse
+    describe = mend_access = forget = _refuse
     rebuild_indexes = purge = add_fields = drop_fields = _refuse
 
 

@@ -306,11 +306,6 @@ class CollectionAccess:
         self._began, self._settled = began, {}
         return began
 
-    async def of(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """Who may see these sources; those that don't exist are left out."""
-        async with read_table(self._data, self._collection.tenant) as table:
-            return {id_: record.access for id_, record in (await table.of(ids)).items() if record.present}
-
     async def settle(
         self, claims: Mapping[str, tuple[str, Claim]]
     ) -> tuple[dict[str, AccessRecord], list[AccessRecord]]:
@@ -376,12 +371,6 @@ class CollectionAccess:
 
     def _record(self, id_: str, uri: str, claim: Claim) -> AccessRecord:
         return AccessRecord(id_, self._collection.name, uri, claim.access, claim.content, claim.requested)
-
-    async def change(self, records: Mapping[str, Access]) -> None:
-        """Set the access of sources in one commit, in force for every reader."""
-        async with self._locked() as table:
-            stored = await table.of(records)
-            await table.put([revised(record, records[id_]) for id_, record in stored.items()])
 
     async def mend(self, copies: Mapping[str, Access | None]) -> None:
         """Narrow records to what their copies allow, too, where the copy is of a later record.

@@ -26,12 +26,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 
-from rag.corpus import Access, Build, Collection, FieldType, Source, Value, Vectors
+from rag.corpus import Access, Build, Collection, FieldType, Source, Value
 from rag.errors import RefdeskError, StoreError
 from rag.home import Bucket, Home, folders, newest_version
 from rag.runtime import grouped
@@ -270,18 +271,13 @@ class RebuildTarget:
         self._chunks = chunks
         self._sources = sources
         self._opened_at = time.time()
+        self.sample_for_everybody = partial(sample_for_everybody, chunks)
 
     async def rows(self) -> dict[str, dict[str, Any]]:
         """The summaries of its sources, by id."""
         with engine_errors("reading sources"):
             rows = (await rows_of(self._sources, schema.SUMMARY_COLUMNS)).to_pylist()
         return {row["id"]: row for row in rows}
-
-    async def sample_for_everybody(
-        self, limit: int, least: int
-    ) -> tuple[list[str], Vectors, list[str]] | None:
-        """As `CollectionWriter.sample_for_everybody`."""
-        return await sample_for_everybody(self._chunks, limit, least)
 
     async def ids(self) -> set[str]:
         """The ids of its sources, including those of which a killed run left only chunks."""

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from anyio import to_thread
 
-from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Source, Vectors
+from rag.corpus import Access, AccessRecord, Collection, FieldType, FileState, Language, Source
 from rag.errors import StoreError
 from rag.filters.grammar import literal
 from rag.home import Home, local_folder
@@ -101,15 +101,12 @@ class CollectionWriter:
         self.ids = SourceIds(collection, key)
         self._chunks = chunks
         self._sources = sources
+        self.sample_for_everybody = partial(sample_for_everybody, chunks)
         self._access = CollectionAccess(data, collection, self.ids, around)
         self._noted = self._swept = swept
         self._opened = time.time(), time.monotonic()
         self._changed = False
         self._incomplete: frozenset[str] = frozenset()
-
-    def source_id(self, uri: str) -> str:
-        """The id of the source at `uri`; see `SourceIds`."""
-        return self.ids.of(uri)
 
     async def known_sources(
         self, records: Mapping[str, AccessRecord] | None = None
@@ -376,15 +373,6 @@ class CollectionWriter:
         """All access records of the tenant by id; `as_swept`, as of `sweep` (`CollectionAccess.read`)."""
         return await self._access.read(as_looked=as_swept)
 
-    async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """The access of these sources by id, without sources that don't exist."""
-        return await self._access.of(ids)
-
-    async def set_access(self, records: Mapping[str, Access]) -> None:
-        """Set the access of sources, by id. One commit puts it in force for every reader."""
-        await self._access.change(records)
-        await self._copy_labels()
-
     async def mend_access(self, copies: Mapping[str, Access | None]) -> None:
         """Narrow access records and their differing `copies` to what both allow (`care.folder_checks`)."""
         await self._access.mend(copies)
@@ -498,12 +486,6 @@ class CollectionWriter:
         """Drop versions older than `keep` of those tables that are up to date."""
         with engine_errors("dropping old versions"):
             await table_maintenance.drop_old_versions(self.data, keep, self._chunks, self._sources)
-
-    async def sample_for_everybody(
-        self, limit: int, least: int
-    ) -> tuple[list[str], Vectors, list[str]] | None:
-        """As `rag.store.write.table_rows.sample_for_everybody`, of the collection."""
-        return await sample_for_everybody(self._chunks, limit, least)
 
     async def rebuild_indexes(self) -> None:
         """Rebuild all indexes, unreadable ones included, and compact the tables."""

@@ -21,6 +21,7 @@ from rag.store.read.desk_reader import DeskReader
 from rag.text.plain_text import Span, trimmed
 from rag.uris import split_id
 from tests.search.conftest import Shelf
+from tests.small_desk import set_access
 
 BOB = Principal("default", "bob")
 NOT_BOB = Access("tenant", frozenset(), frozenset({"user:bob"}))
@@ -301,7 +302,7 @@ async def test_a_hit_is_dropped_if_its_source_is_denied_or_removed_after_it_was_
     hits = await _hits(views, (denied, 3), (removed, 3), (open_, 3))
     assert len(await _expanded(hits, views, stage)) == 3
     async with await shelf.small.writing(shelf.data) as writer:
-        await writer.set_access({denied.id: NOT_BOB})
+        await set_access(writer, {denied.id: NOT_BOB})
         await writer.remove([removed.id])
     expanded = await _expanded(hits, views, stage)
     assert [hit.chunk.id for hit in expanded] == [f"{open_.id}/3"]
@@ -405,7 +406,7 @@ async def test_nothing_is_added_to_a_hit_whose_source_is_denied_between_two_read
         stored_text = await text(table, source_id)
         if source_id == denied.id:
             async with await shelf.small.writing(shelf.data) as writer:
-                await writer.set_access({denied.id: NOT_BOB})
+                await set_access(writer, {denied.id: NOT_BOB})
         return stored_text
 
     async def texts_and_citations() -> list[tuple[str, str]]:
