@@ -36,7 +36,7 @@ REVISION_PATTERN = "@([a-z2-7]{8})"
 _ID = re.compile(
     rf"([a-z2-7]{{1,32}})(?:(?<=[a-z2-7]{{{ID_CHARS}}}){REVISION_PATTERN})?(?:/{_SEQ}(?:-{_SEQ})?)?"
 )
-_PREFIX = re.compile(rf"{SCHEME}([a-z0-9_-]+)/")
+_PREFIX = re.compile(rf"{SCHEME}([a-z0-9_-]+)/|([a-z0-9_-]+)/(?=[a-z2-7]{{{ID_CHARS}}}(?:/|@|$))")
 
 
 def resource_uri(collection: str, id_: str) -> str:
@@ -49,9 +49,11 @@ PASSAGE_PAGES = "/passages"
 CITED = "cited"
 """The fragment of the cited passage on its page."""
 _WHOLE_ID = rf"[a-z2-7]{{{ID_CHARS}}}[^\s\[\]#]*"  # a shorter word in brackets belongs to a title
-_CITED = re.compile(rf"\[(?P<id>(?:{SCHEME}[a-z0-9_-]+/)?{_WHOLE_ID})\]")
+_AROUND = " \t\r\n\"'`*_()<>[]{}\u3010\u3011\u201c\u201d\u2018\u2019.,;:!/"
+"""What models put around an id when they copy it; the brackets of GPT's citations are U+3010 and U+3011."""
+_CITED = re.compile(rf"[\[(<`:\u3010]\s*(?P<id>(?:{SCHEME}[a-z0-9_-]+/)?{_WHOLE_ID})$")
 _PAGE = re.compile(rf"https?://\S*{PASSAGE_PAGES}/(?P<id>{_WHOLE_ID})(?:#{CITED})?")
-_NUMBERED = re.compile(rf"#(?<=[a-z2-7]{{{ID_CHARS}}}#)([0-9]+)$")  # begins with a sign: fast to search for
+_NUMBERED = re.compile(rf"[#:](?<=[a-z2-7]{{{ID_CHARS}}}[#:])([0-9]+)$")  # begins with a sign: fast to search
 _LINE = r"[Ll]?([0-9]{1,9})(?:[:C][0-9]+)?"  # perhaps with a column
 _AT_LINES = re.compile(
     rf"(?!\w+://[^/]*$)(.*?\S)(?::|#(?=L)|,? lines? ){_LINE}(?:\s*[-–]\s*{_LINE})?", re.DOTALL
@@ -102,32 +104,35 @@ def parse_id(name: str) -> str:
 def named_id(name: str) -> tuple[str | None, str]:
     """The id in `name`, and the collection if it is a URI.
 
-    It may be as replies show it: in the brackets of a citation, behind a title, in the address of its page.
-    The number of a chunk may be a fragment.
-    Example: " [mfzq/3] " -> (None, "mfzq/3"); "refdesk://handbook/mfzq" -> ("handbook", "mfzq");
+    It may be as replies show it: in the brackets of a citation, behind a title, in the address of its page;
+    or as models copy it, in quotes or other brackets, with a full stop. The number of a chunk may be a
+    fragment.
+    Example: " [mfzq/3]. " -> (None, "mfzq/3"); "refdesk://handbook/mfzq" -> ("handbook", "mfzq");
     "Handbook › Leave [mfzq…/3]" and "https://desk.example.com/passages/mfzq…/3#cited" -> (None, "mfzq…/3"),
-    as "mfzq…#3".
+    as "mfzq…#3"; "handbook/mfzq…/3" -> ("handbook", "mfzq…/3").
 
     Raises:
         NotFoundError: `name` has no such id.
     """
-    bare = name.strip()
-    if bare.startswith("[") and bare.endswith("]"):
-        bare = bare[1:-1].strip()
-    elif shown := _CITED.fullmatch(bare[max(bare.rfind("["), 0) :]) or _PAGE.fullmatch(bare):
-        bare = shown["id"]
-    elif fragment := _NUMBERED.search(bare):
+    bare = name.strip(_AROUND).replace("\u2013", "-")
+    if fragment := _NUMBERED.search(bare):
         bare = f"{bare[: fragment.start()]}/{fragment[1]}"
+    elif shown := _PAGE.fullmatch(bare) or _CITED.search(bare):
+        bare = shown["id"]
     prefix = _PREFIX.match(bare)
-    return prefix and prefix[1], parse_id(bare)
+    return prefix and (prefix[1] or prefix[2]), parse_id(bare)
 
 
 def is_surely_id(name: str) -> bool:
-    """Whether it is surely meant as an id, so that an unknown one doesn't cost a look at all paths."""
+    """Whether it is surely meant as an id, so that an unknown one doesn't cost a look at all paths.
+
+    A word without a digit, such as "responsibilities", may also be a title.
+    """
     try:
-        return len(split_citation(named_id(name)[1])[0]) == ID_CHARS
+        id_ = split_citation(named_id(name)[1])[0]
     except NotFoundError:
         return False
+    return len(id_) == ID_CHARS and not id_.isalpha()
 
 
 def split_id(id_: str) -> tuple[str, range]:

@@ -15,13 +15,14 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import from_json
 
 from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Detail, Match, Mode, Part, SearchRequest
 from rag.errors import InvalidRequestError
 from rag.search.browse import Sort
 from rag.search.source_window import LINES
+from rag.uris import SCHEME, is_surely_id
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 MOST_PROBLEMS = 10  # in the error about a call's arguments, in which a caller could make thousands
 _WORDS_FOR_NOTHING = {"", "null", "none", "undefined"}
 """Strings that mean no value for a number, a boolean or an enum."""
+_PAIR = re.compile(r"\s*([\w.-]+)\s*=\s*(\S.*?)\s*")
 _ENCODED = 3  # levels of JSON in a string that are decoded; some hosts encode twice
 
 
@@ -67,8 +69,10 @@ def _meant(value: object, schema: Mapping[str, Any]) -> object:
         case {"type": "array"}:
             return _string_list(value)
         case {"type": "object"}:
-            return decode_json(value)
-    return value
+            return _object(value)
+    # A list of one string for a string.
+    values = value if schema.get("type") == "string" and isinstance(value, list) else [value]
+    return values[0] if len(values) == 1 else value
 
 
 def _unless_nothing(value: object) -> object:
@@ -76,6 +80,13 @@ def _unless_nothing(value: object) -> object:
     if isinstance(value, str) and value.strip().lower() in _WORDS_FOR_NOTHING:
         return None
     return decode_json(value)
+
+
+def _object(value: object) -> object:
+    """An object, also from JSON in a string, and from one pair as in the prompt `answer`: status=final."""
+    decoded = decode_json(value)
+    pair = _PAIR.fullmatch(decoded) if isinstance(decoded, str) else None
+    return {pair[1]: pair[2]} if pair else decoded
 
 
 def _string_list(value: object) -> object:
@@ -87,7 +98,10 @@ def _string_list(value: object) -> object:
         return [str(item) if type(item) is int else item for item in decoded]
     if type(decoded) is int:
         return [str(decoded)]
-    return [decoded] if isinstance(decoded, str) and decoded.strip() else decoded
+    if not isinstance(decoded, str) or not decoded.strip():
+        return decoded
+    several = re.split(r"[,\n]\s*", decoded)
+    return several if len(several) > 1 and all(map(is_surely_id, several)) else [decoded]
 
 
 def decode_json(value: object) -> object:
@@ -95,8 +109,9 @@ def decode_json(value: object) -> object:
     for _ in range(_ENCODED):
         if not isinstance(value, str):
             break
+        as_python_writes = value.startswith(("[", "{")) and '"' not in value
         try:
-            value = from_json(value, allow_inf_nan=False)
+            value = from_json(value.replace("'", '"') if as_python_writes else value, allow_inf_nan=False)
         except (ValueError, TypeError):  # TypeError for a lone surrogate
             break
     return value
@@ -211,6 +226,22 @@ def _lines_text(value: object) -> object:
     return str(value) if isinstance(value, int | list) and not isinstance(value, bool) else value
 
 
+def _collection_names(names: list[str]) -> list[str]:
+    """Names as listings show them, and several in one string: ["Handbook/, notes"] -> ["handbook", "notes"].
+
+    A collection's own name has lower-case letters, digits and hyphens only.
+    """
+    parts = [part for name in names for part in name.split(",") if part.strip()]
+    # One that is nothing but such signs stays: an exclusion must not vanish.
+    return [part.strip(" /`'\"[]").removeprefix(SCHEME).lower() or part for part in parts]
+
+
+def _said(value: object) -> object:
+    """None for a word for nothing, which some models send for an id that they don't have."""
+    return None if isinstance(value, str) and value.strip().lower() in {*_WORDS_FOR_NOTHING, "n/a"} else value
+
+
+CollectionNames: TypeAlias = Annotated[list[Name], AfterValidator(_collection_names)]
 LinesText: TypeAlias = Annotated[str, BeforeValidator(_lines_text)]
 
 
@@ -238,11 +269,11 @@ class SearchArguments(Arguments):
     case: Annotated[bool | None, Field(description="For exact: letter case counts.")] = None
     profile: Annotated[str | None, Field(description="Retrieval profile.")] = None
     collections: Annotated[
-        list[Name] | None, Field(min_length=1, max_length=50, description="Only these.")
+        CollectionNames | None, Field(min_length=1, max_length=50, description="Only these.")
     ] = None
-    exclude_collections: Annotated[list[Name] | None, Field(max_length=50, description="All but these.")] = (
-        None
-    )
+    exclude_collections: Annotated[
+        CollectionNames | None, Field(max_length=50, description="All but these.")
+    ] = None
     sources: Annotated[
         list[Name] | None,
         Field(min_length=1, max_length=100, description="Only these ids, paths or titles."),
@@ -251,7 +282,9 @@ class SearchArguments(Arguments):
     filter: Annotated[dict[str, Any] | None, Field(description=FILTER)] = None
     detail: Annotated[Detail | None, Field(description=DETAIL)] = None
     related: Annotated[
-        str | None, Field(max_length=MAX_PATH_CHARS, description="A result's id to start from.")
+        str | None,
+        Field(max_length=MAX_PATH_CHARS, description="A result's id to start from."),
+        BeforeValidator(_said),
     ] = None
     context: Annotated[bool | None, Field(description="Passages as one text with citations.")] = None
 

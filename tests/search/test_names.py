@@ -51,6 +51,14 @@ NAMES = [
     " [ {id} ] ",
     "refdesk://handbook/{id}",
     "[refdesk://handbook/{id}]",
+    "[{id}].",  # and as models copy it
+    "`{id}`,",
+    "**[{id}]**",
+    "\u3010{id}\u3011",
+    "[The rules]({id})",
+    "id: {id}",
+    "handbook/{id}",
+    "{id}/",
     "handbook/hr/Rules.md",
     "refdesk://handbook/hr/Rules.md",
     "refdesk://handbook/hr%2F%52ules.md",
@@ -135,9 +143,9 @@ async def test_each_name_of_a_document_means_it(shelf: Shelf, rules: Source) -> 
 
 NO_NAMES = [
     "refdesk://documents/{id}",  # the id is right, the collection is not
-    "{id}/",
-    "({id})",
-    "[{id}",
+    "{id}/-1",
+    "Rules {id}",
+    "({id}/)x",
     "The rules",
     "ules.md",
     "old/rules.md",

@@ -46,7 +46,7 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"limit": 3, "related": ""}, NOTHING),
         ({"query": 5}, QUERY),
         ({"query": None}, NOTHING),
-        ({"query": [MARK]}, QUERY),
+        ({"query": [MARK, MARK]}, QUERY),
         ({"query": ""}, NOTHING),
         ({"query": " \n\t"}, NOTHING),
         ({"query": MARK * 11_112}, QUERY),
@@ -68,7 +68,7 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"query": MARK, "collections": [["a"]]}, COLLECTIONS),
         ({"query": MARK, "sources": True}, SOURCES),
         ({"query": MARK, "sources": '{"id": "a"}'}, SOURCES),
-        ({"query": MARK, "filter": "path=hr"}, FILTER),
+        ({"query": MARK, "filter": "path is hr"}, FILTER),
         ({"query": MARK, "filter": '["path"]'}, FILTER),
         ({"query": MARK, "sources": [MARK] * 101}, SOURCES),
         (
@@ -181,8 +181,16 @@ ENCODED: dict[str, list[Any]] = {
     "mode": ["Exact", " exact "],
     "match": ["WORDS"],
     "case": ["false", "False", "null", ""],
-    "collections": ['["documents"]', "documents", '"documents"', json.dumps('["documents"]')],
-    "filter": ['{"path": {"$contains": "e"}}', json.dumps('{"path": {"$contains": "e"}}')],
+    "query": [["pendulum clock"]],
+    "collections": [
+        *('["documents"]', "documents", '"documents"', json.dumps('["documents"]')),
+        *("['documents']", "Documents/", ["documents, documents"], "refdesk://documents"),
+    ],
+    "filter": [
+        '{"path": {"$contains": "e"}}',
+        json.dumps('{"path": {"$contains": "e"}}'),
+        "{'path': {'$contains': 'e'}}",
+    ],
     "max_chars": ["20000"],
 }
 """What hosts send for each: JSON in a string, once or twice, and a string where a list is wanted."""
@@ -240,6 +248,22 @@ def test_what_is_related_to_a_result_is_found_without_a_query(wire: Wire, hit: d
         assert reply["structuredContent"]["results"] == related
     (search, _) = wire.result("tools/list")["tools"]
     assert "required" not in search["inputSchema"]
+
+
+def test_several_ids_in_one_text_are_several_ids(wire: Wire, hit: dict[str, Any]) -> None:
+    source_id = hit["id"].partition("/")[0]
+    listed = wire.tool("get_source", {"sort": "title"})["structuredContent"]["entries"]
+    other = next(entry["id"] for entry in listed if entry["id"] != source_id)
+    found = [
+        wire.tool("search", {"query": "clock", "limit": 50, "sources": sources})["structuredContent"]
+        for sources in ([source_id, other], f"{source_id}, {other}", f"[{source_id}]\n[{other}]")
+    ]
+    assert {result["id"].partition("/")[0] for result in found[0]["results"]} == {source_id, other}
+    assert found[0] == found[1] == found[2]
+
+
+def test_an_exclusion_of_nothing_but_signs_is_refused(wire: Wire) -> None:
+    assert "collection" in wire.tool_error("search", {"query": "clock", "exclude_collections": ["/"]})
 
 
 def test_a_query_that_looks_like_json_stays_a_query(wire: Wire) -> None:
@@ -314,7 +338,7 @@ def wrong_names(hit: dict[str, Any]) -> list[str]:
         f"{source_id}/-1",
         f"{source_id}/00",
         f"{source_id}/²",
-        f"{source_id}/",
+        f"{source_id}/x",
         f"{id_}/0",
         f"{id_}\0",
         f"{id_}' OR '1'='1",
