@@ -212,7 +212,7 @@ async def new_command(settings: Settings, *, file: Path, questions: int, collect
             f"There are no documents yet. Add some with refdesk-admin ingest PATH{same_desk()}"
         )
     with (
-        if_system_refuses(ConfigurationError, f"Cannot create the file {file}"),
+        if_system_refuses(ConfigurationError, f"Cannot create the file {file}", "Name another one."),
         file.open("x", encoding="utf-8") as new,
     ):
         new.write(new_file(file.name, passages))

@@ -182,7 +182,7 @@ def settings_text(answers: Answers) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    with if_system_refuses(ConfigurationError, f"{file} can't be written"):
+    with if_system_refuses(ConfigurationError, f"{file} can't be written", "Name another with --config."):
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8", newline=os.linesep) as opened:
             opened.write(text)

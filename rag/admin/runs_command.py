@@ -196,7 +196,7 @@ def count_known_failures(data: Home, collection: Collection, report: Report) -> 
 
 
 def _is_unchanged(path: Path, since: datetime) -> bool:
-    """Whether a file, or the archive that contains it, is unchanged since then."""
+    """Whether a file or folder, or the archive that contains it, is unchanged since then."""
     if not path.is_absolute():  # from an origin: the same failure is all there is to compare
         return True
     try:
@@ -205,7 +205,8 @@ def _is_unchanged(path: Path, since: datetime) -> bool:
     except OSError:
         return False
     latest = datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), UTC)
-    return file.is_file() and latest <= since + timedelta(seconds=1)  # runs have no fractions of seconds
+    is_it = file == path or file.is_file()  # not a folder that the path has left
+    return is_it and latest <= since + timedelta(seconds=1)  # runs have no fractions of seconds
 
 
 @command("runs")

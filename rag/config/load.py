@@ -9,6 +9,7 @@ import functools
 import json
 import operator
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +23,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from rag.config import model_settings
 from rag.config.mistakes import contradictions, describe_mistake, line_of, name_of, path_of, suggestion
 from rag.config.origin_settings import ORIGINS
-from rag.config.profiles import ProfileSettings, Stages
+from rag.config.profiles import WINDOWS_PATH, ProfileSettings, Stages
 from rag.config.server_settings import ToolSettings
 from rag.config.settings import AccessRule, RetrieverSettings, Settings
 from rag.errors import ConfigurationError
@@ -72,7 +73,10 @@ def load_settings(
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+        line = re.search(r"at line (\d+)", str(error))
+        has_backslash = line and "\\" in text.splitlines()[int(line[1]) - 1]
+        advice = f"; {WINDOWS_PATH}" if has_backslash else ""
+        raise ConfigurationError(f"{path} is not valid TOML: {error}{advice}") from error
     _validate(values, str(path), text)  # the file by itself, so that its mistakes have their lines
     for keys, value in _environment_values(environment):
         _put(values, keys, value)

@@ -190,7 +190,11 @@ class IngestSettings(Section):
     """Which files of a folder are ingested."""
 
     include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = (".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__", "~$*")
+    exclude: tuple[str, ...] = (
+        *(".git", ".hg", ".svn", "CVS"),
+        *("node_modules", "site-packages", "__pycache__", "*.min.js"),
+        "~$*",
+    )
     hidden: bool = False
     archives: bool = False
     ignore_files: bool = True

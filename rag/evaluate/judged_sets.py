@@ -472,5 +472,7 @@ def read_set(path: Path) -> JudgedSet:
             "with refdesk-admin eval new)."
         )
     if not judged_set.questions:
-        raise ConfigurationError(f"{path} has no question with a judgement ({judged_set.left_out} left out).")
+        raise ConfigurationError(
+            f"{path} has no question with a text and a judgement ({judged_set.left_out} left out)."
+        )
     return judged_set

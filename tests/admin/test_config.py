@@ -41,7 +41,18 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
     assert first == f"Settings file: {scripts.home}/refdesk/config.toml (does not exist)"
     assert f'data = "{scripts.home}/refdesk"' in settings
     assert "search.limit = 8" in settings
-    assert 'ingest.exclude = [".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__", "~$*"]' in settings
+    left_out = (
+        ".git",
+        ".hg",
+        ".svn",
+        "CVS",
+        "node_modules",
+        "site-packages",
+        "__pycache__",
+        "*.min.js",
+        "~$*",
+    )
+    assert f"ingest.exclude = {json.dumps(left_out)}" in settings
     assert "embedder.baseline = (not set)" in settings
     assert last == VALID
 

@@ -152,6 +152,10 @@ def test_known_failures_of_unchanged_files_are_counted_apart(desk: Desk, inside:
     assert inside.json("ingest", notes, code=3)["known_failures"] == 1
     again = desk.run("ingest", notes, "--known-ok")
     assert "Failed: 1 damaged (1 as before, in files that haven't changed)" in again.stdout
+    os.mkfifo(notes / "pipe.md")
+    inside.run("ingest", notes, "--known-ok", code=3)
+    inside.run("ingest", notes, "--known-ok")
+    (notes / "pipe.md").unlink()
     inside.run("ingest", notes, notes / "gone", "--known-ok", code=3)
     inside.run("ingest", notes / "gone", "--known-ok", code=1)  # a wrong path is never known
     (notes / "other.pdf").write_bytes(b"%PDF-1.4 damaged, too")

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from rag.access.rule import valid_entries, valid_name
 from rag.config.load import asker_flags, config_path, environment_name, load_settings, setting_keys
+from rag.config.profiles import WINDOWS_PATH
 from rag.config.server_settings import HttpSettings
 from rag.config.settings import Settings, StorageSettings
 from rag.errors import ConfigurationError
@@ -321,6 +322,13 @@ def test_the_file_is_the_named_one_then_that_of_the_environment_then_the_usual_o
     assert load_settings(None, environment).search.limit == 2
     path, required = config_path(None, {})
     assert (path.parts[-2:], required) == (("refdesk", "config.toml"), False)
+
+
+@pytest.mark.parametrize("path", [r"C:\Users\ann", r"C:\Data", r"\\server\share", r"D:\temp", r"C:\notes"])
+def test_a_windows_path_in_double_quotes_is_refused_with_what_to_write(write: Write, path: str) -> None:
+    """TOML takes \\t and \\n in it for a tab and a new line."""
+    assert WINDOWS_PATH in _complaint(write(f'data = "{path}"\n'))
+    assert load_settings(write(f"data = '{path}'\n"), {}).data.name == path
 
 
 def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_path: Path) -> None:

@@ -30,7 +30,17 @@ from pathlib import Path
 from rag.access.tenants import OWNER, owner_in, owner_of
 from rag.corpus import AccessRecord, Collection
 from rag.errors import ConfigurationError, RefdeskError, StoreError
-from rag.home import Bucket, Home, desk_around, for_owner, give, local_folder, overview_file, unfinished_copy
+from rag.home import (
+    SET_PATH,
+    Bucket,
+    Home,
+    desk_around,
+    for_owner,
+    give,
+    local_folder,
+    overview_file,
+    unfinished_copy,
+)
 from rag.store.read.connection import database_folder
 from rag.store.write.bucket_objects import check_fit, delete, object_facts, put, put_new
 from rag.uris import TAG_CHARS
@@ -40,6 +50,7 @@ RESERVE_STEP = 64 << 10  # bytes; small, so that the reserve can take the last f
 FETCHING = "fetching"
 """The mark of an incompletely fetched desk (`rag.store.care.bucket_moves`)."""
 
+ANOTHER = f"Let this user write there, or name another folder with {SET_PATH}."
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -61,7 +72,7 @@ def prepare(home: Home, *, fetches: bool = False) -> None:
             f"The desk in {data} is not complete: fetching it was interrupted. Run refdesk-admin storage "
             "fetch again."
         )
-    with writable(f"The data folder {data} can't be created"):
+    with writable(f"The data folder {data} can't be created", ANOTHER):
         desk = () if isinstance(home, Bucket) else (data / "tenants", database_folder(data))
         for folder in (data, data / "locks", *desk):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -164,20 +175,20 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-def unwritable(problem: str, error: OSError) -> RefdeskError:
-    """The error to raise if a `problem` with the data folder has this cause."""
+def unwritable(problem: str, error: OSError, remedy: str = "") -> RefdeskError:
+    """The error to raise if a `problem` has this cause. `remedy` is what to do, unless the disk is full."""
     if error.errno in FULL:
         return StoreError(f"{problem}: {error.strerror}. Free some disk space and try again.")
-    return ConfigurationError(f"{problem}: {error.strerror}.")
+    return ConfigurationError(f"{problem}: {error.strerror}. {remedy}".rstrip())
 
 
 @contextmanager
-def writable(problem: str) -> Iterator[None]:
+def writable(problem: str, remedy: str = "") -> Iterator[None]:
     """Raise the error of `unwritable` if the block fails."""
     try:
         yield
     except OSError as error:
-        raise unwritable(problem, error) from error
+        raise unwritable(problem, error, remedy) from error
 
 
 def spool_folder(home: Home, tenant: str, name: str) -> Path:

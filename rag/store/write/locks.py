@@ -39,7 +39,7 @@ from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket, Home
 from rag.store.read.connection import connect, engine_errors, taken_over
 from rag.store.write.bucket_objects import delete, entries_of, put, put_new, put_over, unfit_store
-from rag.store.write.desk_folder import writable
+from rag.store.write.desk_folder import ANOTHER, writable
 
 if TYPE_CHECKING:
     import lancedb
@@ -61,7 +61,7 @@ def locked(data: Home, name: str, *, seconds: float, tries_store: bool = False) 
             yield lease
         return
     lock = FileLock(_file(data, name, "lock"), timeout=seconds)
-    with writable(f"The data folder {data} can't be written"):
+    with writable(f"The data folder {data} can't be written", ANOTHER):
         try:
             lock.acquire()
         except Timeout as error:  # a subclass of OSError, so it comes first
