@@ -30,7 +30,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.audit_command import Act, log_act
 from rag.admin.command_line import command, json_object, options, repeatable, same_desk
 from rag.admin.sharing import exposures
-from rag.admin.terminal import Group, echo, print_json, print_result, print_table
+from rag.admin.terminal import Group, echo, print_json, print_result, print_table, wants_json
 from rag.answers import MAX_LIMIT
 from rag.config.mistakes import binding_contradictions
 from rag.config.server_settings import HttpSettings, resource_url
@@ -181,7 +181,8 @@ async def create_command(
                 echo(f"Note: {exposure}", err=True)
     except StoreError as error:  # the key is valid anyway
         echo(f"Note: the key is valid, but what is open to its tenant can't be told. {error}", err=True)
-    _tell_hosts(settings.http)
+    if not wants_json():
+        _tell_hosts(settings.http)
 
 
 def create_key(
@@ -269,7 +270,7 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int) -> Non
         with log_act(settings.data, Act("key rotate", old.tenant, changes)):
             write((*other_keys, *expiring, new))
     _show(new, secret)
-    for key in expiring:
+    for key in () if wants_json() else expiring:
         end_now = f"refdesk-admin key revoke {key.id}{same_desk('config', 'data')}"
         echo(f"The old key {key.id} is valid until {_until(key)}. To end it now: {end_now}", err=True)
 
@@ -333,7 +334,8 @@ def _show(key: ApiKey, secret: str) -> None:
     problem = f"The key {key.id} was created but could not be shown"
     with if_system_refuses(StoreError, problem, f"Revoke it with refdesk-admin key revoke {key.id}."):
         print_result(_json(key) | {"key": token}, token)
-    echo(f"Key {key.id}, valid until {_until(key)}. It will not be shown again.", err=True)
+    if not wants_json():
+        echo(f"Key {key.id}, valid until {_until(key)}. It will not be shown again.", err=True)
 
 
 def _tell_hosts(http: HttpSettings) -> None:

@@ -15,7 +15,7 @@ from rag.admin.audit_command import Act, State, access_state, log_act
 from rag.admin.command_line import collection_option, command, flag, nothing_yet
 from rag.admin.runs_command import forget_names
 from rag.admin.sources_command import NameIndex, folder_bytes, open_collections, readable_tables, reply_names
-from rag.admin.terminal import echo, print_result
+from rag.admin.terminal import echo, print_result, wants_json
 from rag.config.settings import DEFAULT_COLLECTION, Settings
 from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError, NotFoundError, StoreError
@@ -89,7 +89,8 @@ async def remove_command(
         f"Removed {counted(len(gone), 'source')} from {collection}.",
         *([f"Deleted {counted(len(chosen), 'access record')}."] if forget else []),
     )
-    _tell_what_stays(settings, table.collection, [there[id_] for id_ in gone], records.values())
+    if not wants_json():
+        _tell_what_stays(settings, table.collection, [there[id_] for id_ in gone], records.values())
 
 
 def _tell_what_stays(
