@@ -128,7 +128,7 @@ def test_a_command_that_deletes_is_suggested_for_no_other(inside: Desk) -> None:
         (["search", "a", "--mode", "fast"], "'fast' is not one of 'dense', 'sparse', 'hybrid'"),
         (["search", "a", "--limit", "-1"], "-1 is not in the range 0<=x<=100"),
         (["ingest", "x.md", "--collection", "My Notes"], refusal(valid_name, "My Notes")),
-        (["remove"], "Name the sources to remove, or use --all."),
+        (["remove"], "Missing argument 'ID|PATH...'"),
         (["demo", "notes"], "Give a question about these files"),
         (["status", "--config", "nowhere.toml"], refusal(load_settings, Path("nowhere.toml"), {})),
     ],
