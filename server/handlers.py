@@ -152,7 +152,8 @@ class App:
 
     @property
     def _pictures(self) -> bool:
-        return tools.offers_pictures(self.settings.server, remote=self.remote)
+        setting = self.settings.server.pictures
+        return setting == "always" or (setting == "auto" and not self.remote)
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
         """tools/list: the tools that the principal may call, each with an overview of what it reaches."""

@@ -73,9 +73,12 @@ def start(flags: argparse.Namespace, mistake: ConfigurationError | None) -> None
     except ConfigurationError as error:
         message = for_people(str(error))
         print(message, file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
-        if flags.http or not _has_host():
+        has_host = sys.stdin is not None and not sys.stdin.isatty()
+        if flags.http or not has_host:
             sys.exit(EXIT_USAGE)
-        serve = _refusing_server(message)
+        call_audit.set_up_log("warning", audit=False)
+        refusing = create_misconfigured_server(message)
+        serve = partial(stdio.serve, refusing, Admission(LimitSettings()), exit_code=EXIT_USAGE)
     if not flags.http and sys.stdin is not None and sys.stdin.isatty():
         print(WELCOME, file=sys.stderr)  # noqa: T201 for a person, who would wait in vain
         return
@@ -149,18 +152,6 @@ def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Sett
     options = [str(part) for name, value in values.items() if value for part in (name, value)]
     settings = settings.model_copy(update={"data": data})
     return settings, intake.Intake(folder, data, options)
-
-
-def _has_host() -> bool:
-    """Whether standard input is a host, not a person at a terminal."""
-    return sys.stdin is not None and not sys.stdin.isatty()
-
-
-def _refusing_server(mistake: str) -> Callable[[], Awaitable[None]]:
-    """A server that tells its host the mistake, and still exits with an error code."""
-    call_audit.set_up_log("warning", audit=False)
-    server = create_misconfigured_server(mistake)
-    return partial(stdio.serve, server, Admission(LimitSettings()), exit_code=EXIT_USAGE)
 
 
 def _check_no_asker(asker: Mapping[str, object]) -> None:

@@ -108,14 +108,11 @@ def instructions(
 def with_names(text: str, tools: Sequence[ToolSettings], **values: str) -> str:
     """A text with the names of the tools and other values; without the items about openers if none exists."""
     text = text if any(tool.opener for tool in tools) else without_opener(text)
-    return text.format_map({**_names(tools), **values})
-
-
-def _names(tools: Sequence[ToolSettings]) -> Mapping[str, str]:
-    if len(tools) != 1:
-        return SEVERAL
-    opener = tools[0].opener
-    return {"search": tools[0].name} | ({"opener": opener.name} if opener else {})
+    names = SEVERAL
+    if len(tools) == 1:
+        opener = tools[0].opener
+        names = {"search": tools[0].name} | ({"opener": opener.name} if opener else {})
+    return text.format_map({**names, **values})
 
 
 def with_overview(

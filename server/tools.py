@@ -46,11 +46,6 @@ def principal_through_any(principal: Principal, tools: Sequence[ToolSettings]) -
     return principal if OPEN in bindings else _with_binding(principal, Binding(any_of=bindings))
 
 
-def offers_pictures(server: ServerSettings, *, remote: bool) -> bool:
-    """Whether the opener can return pages as images, over HTTP if `remote`."""
-    return server.pictures == "always" or (server.pictures == "auto" and not remote)
-
-
 def _with_binding(principal: Principal, binding: Binding) -> Principal:
     if binding == OPEN:
         return principal

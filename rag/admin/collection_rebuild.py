@@ -25,7 +25,7 @@ from rag.config.profiles import DEFAULT_PROFILE
 from rag.config.settings import Settings
 from rag.corpus import Build, Chunking, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError, RefdeskError
-from rag.evaluate.compare_runs import Comparison, EvaluationRun, compare, keep_runs
+from rag.evaluate.compare_runs import EvaluationRun, compare, keep_runs
 from rag.evaluate.evaluation import contenders, evaluate, evaluation_settings, prepare_existing
 from rag.evaluate.judged_sets import JudgedSet, read_set
 from rag.ingest.rework_stored import Rebuilt, rebuild
@@ -238,7 +238,11 @@ class Trial:
         runs = [run for run in (self._before, after) if run]
         runs = await keep_runs(self._settings.home, tenant_of(self._settings), runs)
         comparison = compare(runs[0], runs[1], METRIC) if self._before else None
-        self._show(runs, comparison)
+        self.as_json = {"runs": [run_json(run.id, run.summary) for run in runs]}
+        print_runs([(run.id, run.summary) for run in runs])
+        if comparison:
+            self.as_json["comparison"] = comparison_json(runs[0], runs[1], comparison)
+            print_comparison(runs[0], runs[1], comparison, listed=True)
         if self._if_better:
             return comparison is not None and comparison.difference > 0
         if wants_json() or not sys.stdin.isatty():
@@ -256,10 +260,3 @@ class Trial:
                 changed = seen_as if coming else None
                 (run,) = await evaluate(self._judged, prepared, os.environ, chosen, progress, seen_as=changed)
         return run
-
-    def _show(self, runs: list[EvaluationRun], comparison: Comparison | None) -> None:
-        self.as_json = {"runs": [run_json(run.id, run.summary) for run in runs]}
-        print_runs([(run.id, run.summary) for run in runs])
-        if comparison:
-            self.as_json["comparison"] = comparison_json(runs[0], runs[1], comparison)
-            print_comparison(runs[0], runs[1], comparison, listed=True)

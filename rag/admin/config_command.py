@@ -35,7 +35,7 @@ from rag.config.load import environment_name, named_values, setting_values
 from rag.config.mistakes import binding_contradictions, stages_of
 from rag.config.origin_settings import FolderOrigin, GitOrigin, RecordsOrigin, S3Origin
 from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage, RerankStage
-from rag.config.server_settings import HttpSettings, OAuthSettings, check_exposure
+from rag.config.server_settings import OAuthSettings, check_exposure
 from rag.config.settings import ModerationSettings, Settings, default_data
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS, Collection, EmbedderIdentity
 from rag.errors import ProviderError, RefdeskError
@@ -95,12 +95,11 @@ async def setting_findings(
             yield _check_finding(f"stage {stage.called}", load, "the function can be imported")
     async for finding in _external_findings(settings):
         yield finding
-    for part, problem in chain(await binding_problems(settings), _rule_problems(settings)):
+    covered = covered_rules(settings.access.rules).items()
+    rules = ((f"access rule {pattern}", problem) for pattern, problem in covered)
+    for part, problem in chain(await binding_problems(settings), rules):
         yield SettingFinding(part, "wrong", problem)
-    exposure = _exposure_finding(settings)
-    for finding in chain(
-        _extra_findings(settings), _origin_findings(settings), [exposure], _address_findings(settings.http)
-    ):
+    for finding in chain(_extra_findings(settings), _origin_findings(settings), _http_findings(settings)):
         yield finding
     async for finding in _oauth_findings(settings):
         yield finding
@@ -211,11 +210,6 @@ def _origin_findings(settings: Settings) -> Iterator[SettingFinding]:
             missing = not path.exists()
             text = f"there is no {path}" if missing else str(path)
             yield SettingFinding(f"origin {name}", "wrong" if missing else "ok", text)
-
-
-def _rule_problems(settings: Settings) -> Iterator[tuple[str, str]]:
-    for pattern, problem in covered_rules(settings.access.rules).items():
-        yield f"access rule {pattern}", problem
 
 
 def _tenant_finding(settings: Settings) -> SettingFinding:
@@ -406,13 +400,10 @@ def _check_finding(part: str, check: Callable[[], object], text: str) -> Setting
     return SettingFinding(part, "ok", text)
 
 
-def _exposure_finding(settings: Settings) -> SettingFinding:
-    methods = " and ".join(settings.http.authentication) or "none: for this machine only"
-    check = partial(check_exposure, settings.http, settings.oauth)
-    return _check_finding("http", check, f"authentication: {methods}")
-
-
-def _address_findings(http: HttpSettings) -> Iterator[SettingFinding]:
+def _http_findings(settings: Settings) -> Iterator[SettingFinding]:
+    http = settings.http
+    methods = " and ".join(http.authentication) or "none: for this machine only"
+    yield _check_finding("http", partial(check_exposure, http, settings.oauth), f"authentication: {methods}")
     yield _address_finding("http address", http.host, http.port)
     if http.metrics_port:
         yield _address_finding("metrics address", "127.0.0.1", http.metrics_port)

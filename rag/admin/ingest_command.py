@@ -212,15 +212,10 @@ async def _ingest_once(once: Callable[[], Awaitable[Report]], collection: str, p
     print_json(report_json(report))
     if failure:
         raise failure
-    _tell_next_step(report)
-    return report
-
-
-def _tell_next_step(report: Report) -> None:
-    """Tell a person at a terminal how to connect an assistant, unless a host has an entry already."""
     is_interactive = sys.stderr.isatty() and not wants_json() and not report.fruitless
-    if is_interactive and (connecting := how_to_connect()):
+    if is_interactive and (connecting := how_to_connect()):  # no host has an entry yet
         echo(f"Connect an assistant: {connecting}", err=True)
+    return report
 
 
 def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:

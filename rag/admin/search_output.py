@@ -406,11 +406,8 @@ def _stage(stage: Step, bar: Html, columns: int) -> Html:
         cost(stage.usage),
     )
     row = tag("tr", name, tag("td", bar, class_="bar"), *(tag("td", cell) for cell in cells[: columns - 2]))
-    return joined([row, *(_warning(warning, columns) for warning in stage.warnings)])
-
-
-def _warning(text: str, columns: int) -> Html:
-    return tag("tr", tag("td", tag("span", f"⚠ {one_line(text)}"), colspan=columns), class_="warned")
+    warnings = (tag("td", tag("span", f"⚠ {one_line(text)}"), colspan=columns) for text in stage.warnings)
+    return joined([row, *(tag("tr", warning, class_="warned") for warning in warnings)])
 
 
 def _bar(start: float, seconds: float, of: float) -> Html:
@@ -422,13 +419,10 @@ def _previews(stages: Sequence[Step]) -> Iterator[Html]:
     """The first passages after each stage that has any, folded."""
     for stage in stages:
         if stage.preview:
-            yield collapsible(f"{stage.name} {counts(stage)}", _preview_table(stage.preview))
-
-
-def _preview_table(previews: Sequence[Preview]) -> Html:
-    head = tag("tr", *(tag("th", title, scope="col") for title in ("#", "Passage", "Score")))
-    rows = [_preview(rank, preview) for rank, preview in enumerate(previews, 1)]
-    return tag("table", tag("thead", head), tag("tbody", *rows), class_="hits")
+            head = tag("tr", *(tag("th", title, scope="col") for title in ("#", "Passage", "Score")))
+            rows = [_preview(rank, preview) for rank, preview in enumerate(stage.preview, 1)]
+            table_ = tag("table", tag("thead", head), tag("tbody", *rows), class_="hits")
+            yield collapsible(f"{stage.name} {counts(stage)}", table_)
 
 
 def _preview(rank: int, preview: Preview) -> Html:

@@ -118,7 +118,8 @@ class PassagePages:
 
     async def _page(self, request: Request, principals: Sequence[Principal]) -> str:
         """The page for the first principal that may read the passage."""
-        id_, around = request.path_params["id"], _around(request.query_params.get("around", ""))
+        id_, asked = request.path_params["id"], request.query_params.get("around", "")
+        around = min(int(asked), MOST_AROUND) if re.fullmatch("[0-9]{1,6}", asked) else AROUND
         client = request.client.host if request.client else None
         for principal in principals:
             with suppress(NotFoundError):
@@ -150,10 +151,6 @@ def refusal(status: HTTPStatus, reason: str) -> HTMLResponse:
 def _response(content: str, status: HTTPStatus = HTTPStatus.OK) -> HTMLResponse:
     """A page as a response. Lone surrogates, which UTF-8 can't encode, become question marks."""
     return HTMLResponse(content.encode("utf-8", "replace"), status, HEADERS)
-
-
-def _around(text: str) -> int:
-    return min(int(text), MOST_AROUND) if re.fullmatch("[0-9]{1,6}", text) else AROUND
 
 
 def _document_page(extract: Extract, seqs: range, around: int) -> str:

@@ -105,7 +105,10 @@ async def check_server(entry: dict[str, Any], key: Callable[[], str], log: TextI
             async with _client(entry, key, log) as client:
                 tools = (await client.list_tools()).tools
                 ready = time.monotonic()
-                tool = _search_tool(tools)
+                # The first one that takes a query: an operator can give it another name.
+                tool = next(
+                    (tool for tool in tools if "query" in tool.input_schema.get("properties", {})), None
+                )
                 result = await client.call_tool(tool.name, {"query": QUESTION}) if tool else None
                 server, protocol = client.server_info, client.protocol_version
     except TimeoutError as error:
@@ -127,11 +130,6 @@ async def check_server(entry: dict[str, Any], key: Callable[[], str], log: TextI
         passages=len(passages),
         first=str(passages[0].get("cite_as") or passages[0].get("title", "")) if passages else "",
     )
-
-
-def _search_tool(tools: list[Tool]) -> Tool | None:
-    """The first tool that takes a query: an operator can give it another name."""
-    return next((tool for tool in tools if "query" in tool.input_schema.get("properties", {})), None)
 
 
 def _holds(tool: Tool) -> str:

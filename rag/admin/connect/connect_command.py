@@ -284,7 +284,11 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
         started = launch(settings, settings_file(), asker_arguments())
         wish = Wish(chosen, name, chosen.local(name, started), {})
     if prints or links:
-        _print_link(wish) if links else _print_entry(wish, path)
+        if links:
+            url = link(host, name, wish.entry, [wish.inputs] if wish.inputs else [])
+            print_result({"host": host, "name": name, "link": url}, url)
+        else:
+            _print_entry(wish, path)
         tell_of_key(wish, remote)
     elif _add(wish, path, yes=yes):
         tell_rest(settings, wish, path, remote)
@@ -376,8 +380,3 @@ def _print_entry(wish: Wish, path: Path) -> None:
     echo(f"For {wish.host.title}, in {path}:", err=True)
     result = {"host": wish.host.name, "name": wish.name, "file": path, "entry": wish.entry}
     print_result(result, empty.edited(wish.edits(empty)).removesuffix("\n"))
-
-
-def _print_link(wish: Wish) -> None:
-    url = link(wish.host.name, wish.name, wish.entry, [wish.inputs] if wish.inputs else [])
-    print_result({"host": wish.host.name, "name": wish.name, "link": url}, url)
