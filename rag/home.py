@@ -68,6 +68,8 @@ class _Seen(NamedTuple):
 class Bucket:
     """The part of a bucket below a prefix, `s3://bucket/prefix`. Its methods wait for the network.
 
+    If the store doesn't answer, or refuses, they raise a `StoreError`.
+
     Objects are cached for up to `consistency_seconds` (the maximum staleness); 0 reads the store each time. A
     command reads each object once (`look_once`). If the store doesn't answer, reading fails and never returns
     older content.
@@ -146,20 +148,12 @@ class Bucket:
             ) from error
 
     def read_now(self, name: str) -> tuple[bytes | None, str | None]:
-        """The present content of an object, None if it doesn't exist, and its tag; uncached, for writers.
-
-        Raises:
-            StoreError: as `read`.
-        """
+        """The present content of an object, None if it doesn't exist, and its tag; uncached, for writers."""
         fresh = self._read(name, None, time.monotonic())
         return fresh.content, fresh.tag and fresh.tag.strip('"')
 
     def read(self, name: str) -> bytes | None:
-        """The content of an object, None if it doesn't exist.
-
-        Raises:
-            StoreError: the store doesn't answer, or refuses.
-        """
+        """The content of an object, None if it doesn't exist."""
         cached, now = self._seen.get(name), time.monotonic()
         if cached and self._is_fresh(cached.at, now):
             return cached.content
@@ -186,19 +180,11 @@ class Bucket:
                 return _Seen(now, None, None)
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """The names of the objects directly in a folder, sorted.
-
-        Raises:
-            StoreError: as `read`.
-        """
+        """The names of the objects directly in a folder, sorted."""
         return tuple(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The sizes of these objects by name, sorted.
-
-        Raises:
-            StoreError: as `read`.
-        """
+        """The sizes of these objects by name, sorted."""
         cached, now = self._listed.get(folder), time.monotonic()
         if cached and self._is_fresh(cached[0], now):
             return cached[1]
@@ -261,7 +247,7 @@ def read(home: Home, name: str) -> bytes | None:
 
     Raises:
         OSError: a file can't be read.
-        StoreError: an object can't be read.
+        StoreError: an object can't be read. So do the functions below.
     """
     if isinstance(home, Bucket):
         return home.read(name)
@@ -303,11 +289,7 @@ def overview_file(data: Path, tenant: str) -> Path:
 
 
 def names(home: Home, folder: str) -> tuple[str, ...]:
-    """The names of the entries of a folder of a desk; none if the folder doesn't exist.
-
-    Raises:
-        OSError, StoreError: as `read`.
-    """
+    """The names of the entries of a folder of a desk; none if the folder doesn't exist."""
     if isinstance(home, Bucket):
         return home.names(folder)
     try:
@@ -317,11 +299,7 @@ def names(home: Home, folder: str) -> tuple[str, ...]:
 
 
 def sizes(home: Home, folder: str) -> dict[str, int]:
-    """The sizes of the files in a folder of a desk by name, sorted; none if the folder doesn't exist.
-
-    Raises:
-        OSError, StoreError: as `read`.
-    """
+    """The sizes of the files in a folder of a desk by name, sorted; none if the folder doesn't exist."""
     if isinstance(home, Bucket):
         return home.sizes(folder)
     return {name: (home / folder / name).stat().st_size for name in names(home, folder)}
@@ -338,11 +316,7 @@ def desk_around(path: Path) -> Path | None:
 
 
 def folders(home: Home, folder: str) -> tuple[str, ...]:
-    """The names of the folders in a folder of a desk; none if it doesn't exist.
-
-    Raises:
-        OSError, StoreError: as `read`.
-    """
+    """The names of the folders in a folder of a desk; none if it doesn't exist."""
     if not isinstance(home, Bucket):
         return names(home, folder)
     with home.store_errors("read"):
@@ -377,9 +351,6 @@ def unfinished_copy(bucket: Bucket) -> str | None:
     """What is wrong with a bucket whose copy has not ended: nothing but the copy may write there.
 
     The list of tenants comes last. A desk that were begun meanwhile would hide what has been copied.
-
-    Raises:
-        StoreError: the store doesn't answer.
     """
     if names(bucket, "tenants") or bucket.read_now(COPYING)[0] is None:
         return None

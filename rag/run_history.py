@@ -2,7 +2,7 @@
 
 Commands and the server's metrics read the files without opening the storage engine. `rag.admin.runs_command`
 writes them. A run that was killed leaves a file without an end. It counts as interrupted when the next run of
-its collection has begun, under the same lock.
+its collection has begun, under the same lock. If a bucket can't be read, the functions raise a `StoreError`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,7 @@ class IngestionRun(BaseModel):
 
 
 def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:
-    """The tenant's runs by id, oldest first. Unreadable files are left out.
-
-    Raises:
-        StoreError: the bucket can't be read.
-    """
+    """The tenant's runs by id, oldest first. Unreadable files are left out."""
     by_id = collections_by_run(data, tenant)
     latest = {by_id[id_]: id_ for id_ in sorted(by_id)}
     runs = {id_: run for id_ in sorted(by_id) if (run := read_run(data, tenant, id_, by_id[id_]))}
@@ -79,11 +75,7 @@ def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:
 
 
 def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:
-    """The last finished run of each collection of the tenant.
-
-    Raises:
-        StoreError: the bucket can't be read.
-    """
+    """The last finished run of each collection of the tenant."""
     done: set[str] = set()
     for id_, collection in sorted(collections_by_run(data, tenant).items(), reverse=True):
         run = None if collection in done else read_run(data, tenant, id_, collection)
@@ -97,9 +89,6 @@ def first_run_began(data: Home, tenant: str, collections: Collection[str]) -> da
 
     Without collections, the first ingestion of the tenant counts. A killed run counts as unfinished. Also
     None for a history that has lost its oldest runs.
-
-    Raises:
-        StoreError: the bucket can't be read.
     """
     by_id = sorted(collections_by_run(data, tenant).items())
     began: dict[str, datetime] = {}

@@ -1,7 +1,8 @@
 """Addresses: URIs of sources and chunks, addresses on the web, and pages and cells within a document.
 
 Our URIs are refdesk://{collection}/{source_id}[@{revision}][/{seq}[-{seq}]]. With its revision, a citation
-lasts: it is found again after the document was edited.
+lasts: it is found again after the document was edited. What is no id, or a range that runs backwards, raises
+a `NotFoundError`.
 
 On the web: the addresses of documents, and what replies ask for: redirects, and how long to wait.
 
@@ -91,9 +92,6 @@ def parse_id(name: str) -> str:
 
     It may have a revision, if the id of the source is a whole one.
     Example: "refdesk://handbook/mfzq/3" -> "mfzq/3"; "mfzq/5-8" and "mfzq" are ids; "mfzq/03" raises.
-
-    Raises:
-        NotFoundError: `name` is neither.
     """
     prefix = _PREFIX.match(name)
     id_ = name[prefix.end() :] if prefix else name
@@ -110,9 +108,6 @@ def named_id(name: str) -> tuple[str | None, str]:
     Example: " [mfzq/3]. " -> (None, "mfzq/3"); "refdesk://handbook/mfzq" -> ("handbook", "mfzq");
     "Handbook › Leave [mfzq…/3]" and "https://desk.example.com/passages/mfzq…/3#cited" -> (None, "mfzq…/3"),
     as "mfzq…#3"; "handbook/mfzq…/3" -> ("handbook", "mfzq…/3").
-
-    Raises:
-        NotFoundError: `name` has no such id.
     """
     bare = name.strip(_AROUND).replace("\u2013", "-")
     if fragment := _NUMBERED.search(bare):
@@ -156,11 +151,7 @@ def without_revision(id_: str) -> str:
 
 
 def split_citation(id_: str) -> tuple[str, str | None, range]:
-    """The source of an id, the revision if it has one, and the numbers of the chunks that it names.
-
-    Raises:
-        NotFoundError: it is not such an id, or its range runs backwards.
-    """
+    """The source of an id, the revision if it has one, and the numbers of the chunks that it names."""
     match = _ID.fullmatch(id_)
     if not match:
         raise NotFoundError(NOT_FOUND)

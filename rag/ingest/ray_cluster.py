@@ -6,7 +6,8 @@ only a model, so Ray may repeat the task of a dead worker. Embedders behind endp
 machine, so no key leaves it.
 
 This process is only a client of the cluster, also of a `local` one: Ray ends a process that is part of a
-cluster if the head dies. Nothing here waits forever for a silent cluster (`Cluster.look`).
+cluster if the head dies. Nothing here waits forever for a silent cluster (`Cluster.look`). If the cluster
+fails, a call raises a `ProviderError`.
 """
 
 from __future__ import annotations
@@ -159,11 +160,7 @@ class Cluster:
             ) from error
 
     async def chunk(self, preparation: Preparation, content: FileContent, budget: Budget) -> Chunked:
-        """As `Preparation.chunk`, on a worker, with the `Derived` values of the rows.
-
-        Raises:
-            ProviderError: the cluster failed.
-        """
+        """As `Preparation.chunk`, on a worker, with the `Derived` values of the rows."""
         elsewhere = replace(preparation, embedder=cast("Embedder", None))  # a model can't be sent
         try:
             stored = pickle.dumps((elsewhere, self.collection, self.rights))
@@ -172,11 +169,7 @@ class Cluster:
             raise ParseError(f"{RETRIES + 1} workers of the cluster died over it", "crashed") from error
 
     async def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of documents, from the model on a worker.
-
-        Raises:
-            ProviderError: the model or the cluster failed.
-        """
+        """The vectors of documents, from the model on a worker."""
         try:
             return await self._done(_vectors, self.pickled, texts)
         except _WorkerDiedError as error:
@@ -303,11 +296,7 @@ class ClusterEmbedder(WrappedEmbedder):
     cluster: Cluster
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
-        """As the embedder itself.
-
-        Raises:
-            ProviderError: the cluster failed.
-        """
+        """As the embedder itself."""
         if kind == "query" or not texts or self.identity.provider == "openai":
             return await self.inner.embed(texts, kind)
         batches = [texts[at : at + TEXTS] for at in range(0, len(texts), TEXTS)]

@@ -257,11 +257,7 @@ class RemoteEmbedder:
         return np.concatenate(parts) if parts else np.empty((0, self.identity.dimension), np.float32)
 
     async def parts(self, texts: Sequence[str], kind: TextKind) -> AsyncGenerator[Vectors]:
-        """The same in parts, each as soon as it arrives, so that paid vectors survive a failure.
-
-        Raises:
-            ProviderError: as `embed`.
-        """
+        """The same in parts, each as soon as it arrives, so that paid vectors survive a failure."""
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
         cut = [self._truncate(text) for text in texts]
         inputs, counts = [prefix + text for text, _ in cut], [count for _, count in cut]

@@ -1,6 +1,7 @@
 """Writes and lists the objects of a bucket, and checks whether an object store is fit for a desk.
 
-Servers only read a bucket (`rag.home`). `check_bucket` is what `doctor storage` runs.
+Servers only read a bucket (`rag.home`). `check_bucket` is what `doctor storage` runs. If the store doesn't
+answer, or refuses, the other functions raise a `StoreError`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,7 @@ PARTS = 2  # of one object at once
 
 
 def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> None:
-    """Write an object, over any earlier one.
-
-    Raises:
-        StoreError: the store doesn't answer, or refuses.
-    """
+    """Write an object, over any earlier one."""
     bucket.forget(name)
     store = bucket.store if isinstance(content, bytes) else bucket.carrier
     with bucket.store_errors("written"):
@@ -40,20 +37,13 @@ def put_over(bucket: Bucket, name: str, content: bytes, tag: str) -> bool:
     """Write an object if it still has this tag.
 
     False, and nothing is written, if somebody has changed it, or the store can't compare.
-
-    Raises:
-        StoreError: as `put`.
     """
     refusals = "AlreadyExistsError", "PreconditionError", "NotSupportedError"
     return _put_if(bucket, name, content, {"e_tag": f'"{tag}"'}, *refusals)
 
 
 def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
-    """Create an object; False, and nothing is written, if it exists.
-
-    Raises:
-        StoreError: as `put`.
-    """
+    """Create an object; False, and nothing is written, if it exists."""
     return _put_if(bucket, name, content, "create", "AlreadyExistsError")
 
 
@@ -72,11 +62,7 @@ def _put_if(bucket: Bucket, name: str, content: bytes, mode: object, *refusals: 
 
 
 def delete(bucket: Bucket, names: Iterable[str]) -> None:
-    """Delete these objects if they exist.
-
-    Raises:
-        StoreError: as `put`.
-    """
+    """Delete these objects if they exist."""
     listed = list(names)
     for name in listed:
         bucket.forget(name)
@@ -86,20 +72,12 @@ def delete(bucket: Bucket, names: Iterable[str]) -> None:
 
 
 def object_facts(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[int, str | None]]:
-    """The sizes and tags of all objects, by name.
-
-    Raises:
-        StoreError: as `put`.
-    """
+    """The sizes and tags of all objects, by name."""
     return {entry["path"]: (entry["size"], entry["e_tag"]) for entry in entries_of(bucket, prefix)}
 
 
 def entries_of(bucket: Bucket, prefix: str | None) -> list[Any]:
-    """The objects below a prefix, as the library lists them.
-
-    Raises:
-        StoreError: as `put`.
-    """
+    """The objects below a prefix, as the library lists them."""
     with bucket.store_errors("read"):
         return [entry for page in bucket.store.list(prefix) for entry in page]
 
@@ -122,11 +100,7 @@ def fetch(bucket: Bucket, name: str) -> Iterator[bytes]:
 
 
 def digest_of(bucket: Bucket, name: str) -> str:
-    """The SHA-256 of an object's content.
-
-    Raises:
-        StoreError: as `fetch`.
-    """
+    """The SHA-256 of an object's content."""
     digest = hashlib.sha256()
     for part in fetch(bucket, name):
         digest.update(part)
@@ -226,9 +200,6 @@ def creates_once(bucket: Bucket) -> bool:
     """Whether only one of several writers succeeds in creating an object, as the engine's commits need.
 
     A clone of S3 that ignores `If-None-Match` lost 25 of 59 commits that it had acknowledged.
-
-    Raises:
-        StoreError: the store doesn't answer, or refuses.
     """
     folder = f"{PROBES}/{uuid.uuid4().hex}"
     names = [f"{folder}/{number}" for number in range(ROUNDS)]

@@ -1,6 +1,7 @@
 """Changes the definition of a collection, opens it for writing, and drops it, or a whole tenant.
 
 A file lock admits one writer of a collection at a time, which reads the catalog's row again under the lock.
+Others get a `BusyError`.
 To drop a collection, its row is removed first and its tables after that. So a crash never leaves a row
 without tables.
 """
@@ -187,11 +188,7 @@ async def copy_labels(data: Home, collection: Collection) -> bool:
 
 
 async def drop_collection(data: Home, collection: Collection) -> None:
-    """Drop a collection. The access records of its sources stay. An attached table stays as it is.
-
-    Raises:
-        BusyError: another process is writing to it.
-    """
+    """Drop a collection. The access records of its sources stay. An attached table stays as it is."""
     tenant, name = collection.tenant, collection.name
     async with _dropping(data, tenant, name) as (collections, lease):
         started = time.time()
@@ -201,11 +198,7 @@ async def drop_collection(data: Home, collection: Collection) -> None:
 
 
 async def finish_drop(data: Home, tenant: str, name: str) -> bool:
-    """Complete a `drop_collection` that was killed after its first step. Returns whether it left anything.
-
-    Raises:
-        BusyError: another process is writing to a collection of that name.
-    """
+    """Complete a `drop_collection` that was killed after its first step. Returns whether it left anything."""
     if await open_if_there(await connect(data), schema.access_table(tenant)) is None:
         return False
     async with _dropping(data, tenant, name) as (collections, lease):
@@ -250,11 +243,7 @@ async def _drop_without_row(data: Home, tenant: str, name: str, lease: Lease | N
 
 
 async def make_tables_anew(data: Home, collection: Collection) -> None:
-    """Replace the tables of a collection by empty ones. Its row in the catalog and access records stay.
-
-    Raises:
-        BusyError: another process is writing to it.
-    """
+    """Replace the tables of a collection by empty ones. Its row in the catalog and access records stay."""
     started = time.time()
     with (
         locked(data, f"{collection.tenant}.{collection.name}", seconds=0),
@@ -282,9 +271,6 @@ async def drop_tenant(data: Home, tenant: str, collections: Iterable[Collection]
     """Drop a tenant's collections, evaluation runs and access records, so that no file holds them.
 
     The tenant itself stays until `end_tenant`, so that a killed removal can be repeated.
-
-    Raises:
-        BusyError: another process is writing to one of the collections.
     """
     for collection in collections:
         await drop_collection(data, collection)

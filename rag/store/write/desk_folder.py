@@ -2,7 +2,8 @@
 
 The reserve is a file of a few MiB without content. On a full disk it is deleted to make room for a change
 that revokes rights (`spending_reserve`). Without a complete reserve, no command may add documents or grant
-rights, because revoking them might be impossible.
+rights, because revoking them might be impossible. What can't be written raises a `ConfigurationError`, on a
+full disk a `StoreError` (`unwritable`).
 
 A tenant can have its own storage: a folder or a bucket with a desk of this tenant alone. The file `owner` is
 written first there and deleted last. It names the desk and the tenant (`rag.access.tenants.owner_of`), or
@@ -251,11 +252,7 @@ def _create(home: Home, name: str, content: bytes) -> None:
 
 
 def write(home: Home, name: str, content: bytes) -> None:
-    """Write a file of the desk in one step, over any earlier one; its folder exists.
-
-    Raises:
-        ConfigurationError, StoreError: it can't be written.
-    """
+    """Write a file of the desk in one step, over any earlier one; its folder exists."""
     if isinstance(home, Bucket):
         put(home, name, content)
     else:
@@ -401,21 +398,12 @@ def _delete_desk(storage: Home) -> None:
 
 
 def make_key(data: Home) -> None:
-    """Create the key of the desk, 32 random bytes, if it has none. Source ids are derived from it.
-
-    Raises:
-        ConfigurationError: it can't be written.
-    """
+    """Create the key of the desk, 32 random bytes, if it has none. Source ids are derived from it."""
     _create(data, "key", secrets.token_bytes(32))
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Write a file atomically; only its owner may read it.
-
-    Raises:
-        ConfigurationError: it can't be written.
-        StoreError: the disk is full.
-    """
+    """Write a file atomically; only its owner may read it."""
     new = file.with_name(f".{file.name}.new")
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

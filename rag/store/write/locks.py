@@ -196,12 +196,7 @@ def leased(bucket: Bucket, name: str, *, seconds: float, tries_store: bool = Fal
     """Hold the lease of this name, waiting up to `seconds` for it, or until a silent holder has lost it.
 
     The first lease of a name tests whether the store has conditional writes. With `tries_store`, any lease
-    does, as for each ingestion: a desk can be moved to a store that lacks them.
-
-    Raises:
-        BusyError: another process holds it.
-        ConfigurationError: the store can't keep writers apart.
-        StoreError: it doesn't answer, or refuses.
+    does, as for each ingestion: a desk can be moved to a store that lacks them. Raises as `locked`.
     """
     lease, over = _acquire(bucket, name, seconds, tries_store=tries_store), threading.Event()
     beating = threading.Thread(target=_beat, args=(lease, over), name=f"lease {name}", daemon=True)
