@@ -40,32 +40,29 @@ class Form(BaseModel):
 T = TypeVar("T", bound=Form)
 
 
-class _Part(BaseModel):
-    """A part of the endpoint's JSON; other fields are ignored."""
-
-    model_config = ConfigDict(frozen=True)
+# Parts of the endpoint's JSON. Other fields are ignored.
 
 
-class _Tokens(_Part):
+class _Tokens(BaseModel):
     prompt_tokens: TokenCount = 0
     completion_tokens: TokenCount = 0
 
 
-class _Counted(_Part):
+class _Counted(BaseModel):
     usage: _Tokens
 
 
-class _Message(_Part):
+class _Message(BaseModel):
     content: str | None = None
     refusal: str | None = None
 
 
-class _Choice(_Part):
+class _Choice(BaseModel):
     message: _Message
     finish_reason: str | None = None
 
 
-class _Reply(_Part):
+class _Reply(BaseModel):
     choices: Annotated[list[_Choice], Field(min_length=1)]
 
 
