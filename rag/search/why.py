@@ -25,7 +25,7 @@ from rag.search.names import named_documents
 from rag.search.recall import Candidate, Query, QueryRankings, admit, recall, shares_of_best, skips_dense
 from rag.search.search_plan import SearchPlan
 from rag.search.search_state import OpenStep, SearchState
-from rag.search.stages.thresholds import UNGROUNDED
+from rag.search.stages.thresholds import UNGROUNDED, is_mostly_english
 from rag.search.view import View, path_notes
 from rag.store.read.schema import StoredSource
 from rag.store.read.text_scan import chunk_places, match_any
@@ -197,6 +197,8 @@ def _without_filter(query: Query, state: SearchState) -> str:
         passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
         words, alternative = ("all words", "fewer") if plan.engine.operator == "and" else ("a word", "other")
         if moot:
+            if all(is_mostly_english(view.table.collection) for view in query.views):
+                alternative = "English"
             return f"No {passage} contains {words} of the query. {UNKNOWN} Use {alternative} words."
         by_meaning = "" if "dense" in state.degraded else ", or mode hybrid to search by meaning, too"
         return f"No {passage} contains {words} of the query. Use {alternative} words{by_meaning}."

@@ -71,6 +71,8 @@ WEAK_SHOWN = 2  # hits that are shown beside the note
 UNGROUNDED = "Nothing was found that seems to answer this."
 ENGLISH_ONLY = "These documents can be searched in English only."
 UNREAD_LANGUAGE = "The query seems to be in {}. " + ENGLISH_ONLY + " Ask in English."
+LAST_LATIN, OTHER_SCRIPT = "\u024f", 1 / 3
+"""A text is in another script if more than this share of its letters is. Fewer may be names or signs."""
 ASKING = frozenset[str]().union(*QUESTION_WORDS.values())
 """Words of questions that an answer needn't contain, so they don't count as evidence."""
 DISTANT = "less similar to the query than the thresholds require"
@@ -292,15 +294,18 @@ class _Evidence:
 def evidence_notes(hits: Sequence[Hit], query: Query, *, is_weak: bool) -> list[str]:
     """The notes on weak evidence, and on a query in a language that none of the searched models reads.
 
-    If a collection has documents in that language, words can find them. Where the language of the query isn't
-    plain, it may be another one if the model knows little of several words, or of a word with an accent. None
-    on hits by exact text.
+    If a collection has documents in that language, words can find them. A script tells that it is another
+    language, if no hit is in another script. Where the language of the query isn't plain, and most documents
+    are English, it may be another one if it has its question words, or if the model knows little of
+    several words, or of a word with an accent. None on hits by exact text.
     """
     if all(hit.similarity is None for hit in hits):
         return []
     collections = [view.table.collection for view in query.views]
     known = {"English"}.union(*map(query_languages, collections))
-    spoken = spoken_language(query.text)
+    texts = [query.text, *(hit.chunk.text for hit in hits)]
+    is_in_script_of_none = [text for text in texts if _is_in_other_script(text)] == [query.text]
+    spoken = spoken_language(query.text) or ("another language" if is_in_script_of_none else None)
     if not all(map(is_of_english_model, collections)) or spoken == "English":
         return [UNGROUNDED] if is_weak else []
     if spoken and spoken not in known:
@@ -310,17 +315,30 @@ def evidence_notes(hits: Sequence[Hit], query: Query, *, is_weak: bool) -> list[
     words = [word.casefold() for word in re.findall(r"[^\W\d_]+", query.text)]
     meanings = [meaning for view in query.views if (meaning := query.meaning_in(view))]
     may_be_foreign = (
-        known == {"English"}
+        all(map(is_mostly_english, collections))
         and (len(words) > 1 or not query.text.isascii())
         and STOP_WORDS["English"].isdisjoint(words)
-        and any(meaning.known_share < KNOWN_LITTLE for meaning in meanings)
+        and (
+            not (ASKING - QUESTION_WORDS["English"]).isdisjoint(words)
+            or any(meaning.known_share < KNOWN_LITTLE for meaning in meanings)
+        )
     )
     return [UNGROUNDED, ENGLISH_ONLY] if may_be_foreign else [UNGROUNDED]
+
+
+def _is_in_other_script(text: str) -> bool:
+    letters = re.findall(r"[^\W\d_]", text)
+    return sum(letter > LAST_LATIN for letter in letters) > OTHER_SCRIPT * len(letters)
 
 
 def is_of_english_model(collection: Collection) -> bool:
     """Whether a collection's model reads English alone, so that it judges no question in another language."""
     return (collection.embedder.provider, collection.embedder.model) == ("builtin", ENGLISH_MODEL)
+
+
+def is_mostly_english(collection: Collection) -> bool:
+    """Whether a query in English may find what one in another language doesn't."""
+    return is_of_english_model(collection) and collection.usual_language == "English"
 
 
 def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_counted: bool) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from rag.search.stages.thresholds import (
 )
 from rag.store.read.desk_reader import DeskReader
 from rag.store.write.change_collection import change_collection
+from tests.conftest import Scripts
 from tests.search.conftest import ME, Shelf
 from tests.small_desk import ingested
 
@@ -262,6 +264,37 @@ async def test_by_default_weak_evidence_is_said_with_the_built_in_model(clock_ro
             answer = await desk.search(ME, SearchRequest(query))
             assert answer.hits
             assert answer.notes == notes
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_few_documents_in_other_languages_hide_no_hint_to_ask_in_english(
+    clock_room: Path, tmp_path: Path, scripts: Scripts
+) -> None:
+    texts = {
+        "caesar.md": "Gallia est omnis divisa in partes tres, quarum unam incolunt Belgae, aliam Aquitani.",
+        "receta.md": "La receta de la abuela lleva tres huevos, azúcar y mucha paciencia.",
+        "часы.md": "Маятниковые часы изобрёл Христиан Гюйгенс, они стояли в башне замка.",
+    }
+    files, data = tmp_path / "files", tmp_path / "data"
+    files.mkdir()
+    for name, text in texts.items():
+        (files / name).write_text(f"{text}\n", "utf-8")
+    shutil.copytree(clock_room, data)
+    assert scripts.admin("ingest", files, "--data", data).returncode == 0
+    other = UNREAD_LANGUAGE.format("another language")
+    async with Desk.open(Settings(data=data)) as desk:
+        for query, notes in [
+            ("Combien pour un remboursement ?", [UNGROUNDED, ENGLISH_ONLY]),
+            ("Hoeveel vakantiedagen heb ik?", [UNGROUNDED, ENGLISH_ONLY]),
+            ("如何在 TPL-0042 中上传多个文件", [other]),
+            ("Кто изобрёл маятниковые часы?", []),
+            ("who invented the pendulum clock?", []),
+            ("payroll", [UNGROUNDED]),
+        ]:
+            assert [*(await desk.search(ME, SearchRequest(query))).notes] == notes, query
+        (note,) = (await desk.search(ME, SearchRequest("我有多少天假期"))).notes
+        assert note.endswith("Use English words.")
 
 
 @pytest.mark.anyio
