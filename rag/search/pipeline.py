@@ -175,18 +175,17 @@ async def add_queries(state: SearchState) -> SearchState:
     """Add the queries of the plan's query stages. The question stays first and unchanged."""
     for stage in state.plan.query_stages:
         with state.steps.step(stage.stage) as step:
-            rewritten = await more_queries(
+            queries = await more_queries(
                 stage,
                 state.queries,
+                step,
                 chat=state.models.chat,
                 collections=[view.table.collection for view in state.views],
                 today=datetime.now(UTC).date(),
-                used=step.add_usage,
             )
-            step.add_warnings(*rewritten.warnings, failed=rewritten.failed)
-            step.record_count(len(rewritten.queries), of=len(state.queries))
-        state.note(rewritten.warnings)
-        state = replace(state, queries=tuple(rewritten.queries))
+            step.record_count(len(queries), of=len(state.queries))
+        state.note(step.record.warnings)
+        state = replace(state, queries=queries)
     return state
 
 

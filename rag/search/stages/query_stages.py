@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from typing import Literal
 
@@ -24,7 +24,7 @@ from rag.models.breaker import note_failure
 from rag.models.chat import Chat, Form
 from rag.search.recall import Query
 from rag.search.reply.untrusted import disarm, label
-from rag.search.search_state import SearchState
+from rag.search.search_state import OpenStep, SearchState
 from rag.search.stages.custom import CustomError, custom_queries
 from rag.text.plain_text import is_encodable
 
@@ -71,20 +71,15 @@ class QueryPlan(Form):
     queries: list[PlannedQuery]
 
 
-async def plan_queries(
+async def _planned(
     chat: Chat,
     question: str,
-    *,
-    max_queries: int,
+    stage: PlannerStage,
     collections: Sequence[Collection],
     today: date,
     used: Callable[[Usage], None],
 ) -> list[SubQuery]:
-    """The queries that the chat model plans. It is asked for at most `max_queries`; nothing is checked here.
-
-    Raises:
-        ProviderError: the chat model failed, or returned no plan.
-    """
+    """The queries that the chat model plans; nothing is checked here."""
     searchable = [
         {"name": collection.name}
         | ({"description": collection.description} if collection.description else {})
@@ -93,7 +88,7 @@ async def plan_queries(
     ]
     content = {"question": question, "today": today.isoformat(), "collections": searchable}
     as_json = json.dumps(content, ensure_ascii=False)
-    plan = await chat.reply(PLANNING.format(most=max_queries), as_json, QueryPlan, used)
+    plan = await chat.reply(PLANNING.format(most=stage.queries), as_json, QueryPlan, used)
     return [_sub_query(query, collections) for query in plan.queries]
 
 
@@ -174,27 +169,18 @@ class Rephrasings(Form):
     queries: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class StageQueries:
-    """The queries after a stage, the question first. A `failed` stage added none; `warnings` say why."""
-
-    queries: tuple[SubQuery, ...]
-    warnings: tuple[str, ...] = ()
-    failed: bool = False
-
-
 async def more_queries(
     stage: QueryStage,
     queries: Sequence[SubQuery],
+    step: OpenStep,
     *,
     chat: Chat | None,
     collections: Sequence[Collection],
     today: date,
-    used: Callable[[Usage], None],
-) -> StageQueries:
-    """The queries, the question first, then the ones that the stage adds.
+) -> tuple[SubQuery, ...]:
+    """The queries, the question first, then the ones that the stage adds; none if it fails.
 
-    Added queries may search only `collections`. `used` is called with the usage of the chat model.
+    Added queries may search only `collections`. The step gets warnings, and the usage of the chat model.
 
     Raises:
         ConfigurationError: the stage needs a chat model and none is configured, or its function can't be
@@ -207,22 +193,21 @@ async def more_queries(
         try:
             match stage:
                 case MultiQueryStage():
-                    drafts = await _paraphrases(_chat_of(chat, stage), question, stage, used)
-                case PlannerStage(queries=most):
+                    drafts = await _paraphrases(_chat_of(chat, stage), question, stage, step.add_usage)
+                case PlannerStage():
                     planner = _chat_of(chat, stage)
-                    drafts = await plan_queries(
-                        planner, question, max_queries=most, collections=collections, today=today, used=used
-                    )
+                    drafts = await _planned(planner, question, stage, collections, today, step.add_usage)
                 case CustomStage():
                     drafts = await custom_queries(stage, question)
-            return _merge(queries, drafts, stage, collections)
+            return _merge(queries, drafts, stage, collections, step)
         except CustomError as error:
             cause = str(error).removesuffix(".")
         except ProviderError as error:
             note_failure(log, error)
             cause = error.for_caller.removesuffix(".")
-    warning = f"The stage {_label(stage)} failed ({cause}), so the search continued without it."
-    return StageQueries(tuple(queries), (warning,), failed=True)
+    failure = f"The stage {_label(stage)} failed ({cause}), so the search continued without it."
+    step.add_warnings(failure, failed=True)
+    return tuple(queries)
 
 
 def _chat_of(chat: Chat | None, stage: MultiQueryStage | PlannerStage) -> Chat:
@@ -249,7 +234,8 @@ def _merge(
     drafts: Sequence[SubQuery],
     stage: QueryStage,
     collections: Sequence[Collection],
-) -> StageQueries:
+    step: OpenStep,
+) -> tuple[SubQuery, ...]:
     """The queries and the valid drafts without duplicates; warnings say what is wrong with the others."""
     max_queries = MAX_CUSTOM_QUERIES if isinstance(stage, CustomStage) else stage.queries
     warnings = [f"it made more than {max_queries} queries."] if len(drafts) > max_queries else []
@@ -264,7 +250,8 @@ def _merge(
                 warnings.append(str(error))
     # A warning can repeat what the model wrote, such as the name of a field, and another model reads it.
     notes = [f"The stage {_label(stage)} left out a query: {disarm(warning)}" for warning in warnings]
-    return StageQueries(tuple(merged.values()), tuple(dict.fromkeys(notes)))
+    step.add_warnings(*dict.fromkeys(notes))
+    return tuple(merged.values())
 
 
 def _is_query(text: str) -> bool:

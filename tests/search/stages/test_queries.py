@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import anyio
 import pytest
@@ -18,7 +18,8 @@ from rag.corpus import Collection, EmbedderIdentity, FieldType
 from rag.errors import ConfigurationError
 from rag.filters.grammar import ATTRIBUTES, parse_filter
 from rag.models.chat import Chat
-from rag.search.stages.query_stages import StageQueries, more_queries
+from rag.search.search_state import StepRecorder
+from rag.search.stages.query_stages import more_queries
 from tests.endpoint import Endpoint
 
 pytestmark = pytest.mark.anyio
@@ -52,14 +53,26 @@ async def queries_after(
     collections: tuple[Collection, ...] = (CLOCKS, LETTERS),
     used: list[Usage] | None = None,
 ) -> StageQueries:
-    return await more_queries(
-        stage,
-        queries or (QUESTION,),
-        chat=chat,
-        collections=collections,
-        today=date(2026, 5, 17),
-        used=([] if used is None else used).append,
-    )
+    with StepRecorder().step("queries") as step:
+        after = await more_queries(
+            stage,
+            queries or (QUESTION,),
+            step,
+            chat=chat,
+            collections=collections,
+            today=date(2026, 5, 17),
+        )
+    if used is not None and step.record.usage:
+        used.append(step.record.usage)
+    return StageQueries(after, step.record.warnings, failed=step.record.status == "failed")
+
+
+class StageQueries(NamedTuple):
+    """The queries after a stage, and what its step recorded."""
+
+    queries: tuple[SubQuery, ...]
+    warnings: tuple[str, ...] = ()
+    failed: bool = False
 
 
 def query(text: str = "pendulum", **details: object) -> dict[str, object]:
