@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from anyio import to_thread
 
@@ -57,7 +57,8 @@ same letter case, and the number of matches."""
 class MatchedChunk:
     """A chunk in which `count` matches begin, with the first `occurrences` and the excerpts to show.
 
-    `around` are the chunks that the excerpts touch, if these extend beyond the chunk.
+    `around` are the chunks that the excerpts touch, if these extend beyond the chunk. The `score` is from 0
+    to 1.
     """
 
     chunk: Chunk
@@ -65,14 +66,7 @@ class MatchedChunk:
     occurrences: tuple[Occurrence, ...]
     excerpts: tuple[Excerpt, ...]
     around: tuple[Chunk, ...]
-    is_whole_word: bool
-    has_same_case: bool
-
-    def score(self, *, titled: bool, section: bool) -> float:
-        """From 0 to 1."""
-        above = TITLED * titled + IN_HEADING * section
-        share = self.count / (self.count + HALF_COUNT)
-        return above + WHOLE_WORD * self.is_whole_word + SAME_CASE * self.has_same_case + COUNT * share
+    score: float
 
 
 def matched_chunks(
@@ -110,15 +104,13 @@ def _matched_chunk(
     touched = tuple(
         candidate for candidate in chunks if candidate.start < window.end and window.start < candidate.end
     )
-    return MatchedChunk(
-        chunk,
-        len(spans),
-        tuple(listed),
-        excerpts,
-        touched if touched != (chunk,) else (),
-        any(stands_alone(text, *span) for span in spans),
-        any(text[slice(*span)] == needle.query for span in spans),
+    score = (
+        WHOLE_WORD * any(stands_alone(text, *span) for span in spans)
+        + SAME_CASE * any(text[slice(*span)] == needle.query for span in spans)
+        + COUNT * len(spans) / (len(spans) + HALF_COUNT)
     )
+    around = touched if touched != (chunk,) else ()
+    return MatchedChunk(chunk, len(spans), tuple(listed), excerpts, around, score)
 
 
 def rows_of_matches(text: str, matching: Sequence[MatchedChunk]) -> list[list[MatchedChunk]]:
@@ -154,8 +146,9 @@ def _without_shared_text(
     )
 
 
-def joined_row(text: str, row: Sequence[MatchedChunk], best: MatchedChunk) -> MatchedChunk:
+def joined_row(text: str, row: Sequence[MatchedChunk]) -> MatchedChunk:
     """A row as its best chunk, with the matches and excerpts of all."""
+    best = max(row, key=lambda matched: matched.score)
     if len(row) == 1:
         return best
     chunks = {chunk.seq: chunk for matched in row for chunk in matched.around or (matched.chunk,)}
@@ -236,13 +229,8 @@ class _ReadableSource:
     stored: StoredSource
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """A chunk with a match, and its score."""
-
-    view: View
-    matched: MatchedChunk
-    score: float
+_Matches: TypeAlias = "Mapping[str, tuple[View, MatchedChunk]]"
+"""The matched chunks with their views, by id."""
 
 
 async def find_exact(query: Query, state: SearchState) -> list[Hit]:
@@ -268,9 +256,7 @@ async def find_exact(query: Query, state: SearchState) -> list[Hit]:
             candidates = await _candidates(matches, state.plan.candidates)
             locate.add_warnings(*notes)
         hits = await _pass_gate(candidates, query, state)
-        current = [
-            _with_matches(hit, matches[hit.chunk.id].matched) for hit in hits if _is_same(hit, matches)
-        ]
+        current = [_with_matches(hit, matches[hit.chunk.id][1]) for hit in hits if _is_same(hit, matches)]
         if len(current) == len(hits):
             break
     else:
@@ -336,25 +322,23 @@ async def _readable_sources(
     return readable
 
 
-async def _locate(
-    sources: Sequence[_ReadableSource], needle: Needle, state: SearchState
-) -> dict[str, _Match]:
-    """The chunks with a match, by id."""
+async def _locate(sources: Sequence[_ReadableSource], needle: Needle, state: SearchState) -> _Matches:
     # A scan that took all of its time has found sources. Without their passages the answer would be empty.
     until = max(state.scan_until, time.monotonic() + LOCATE_SECONDS)
     in_text = partial(_in_text, needle=needle, until=until, joins=state.plan.joins)
     by_view = grouped((source.view, source) for source in sources)
     groups = await concurrently([partial(_in_view, *pair, in_text) for pair in by_view.items()])
-    return {match.matched.chunk.id: match for group in groups for match in group}
+    in_views = zip(by_view, groups, strict=True)
+    return {matched.chunk.id: (view, matched) for view, group in in_views for matched in group}
 
 
 async def _in_view(
-    view: View, chosen: Sequence[_ReadableSource], in_text: Callable[..., list[_Match]]
-) -> list[_Match]:
-    async def located() -> list[_Match]:
+    view: View, chosen: Sequence[_ReadableSource], in_text: Callable[..., list[MatchedChunk]]
+) -> list[MatchedChunk]:
+    async def located() -> list[MatchedChunk]:
         sources = {source.stored.id: source for source in chosen}
         stored = await chunk_places(view.table, sources, view.source_condition)
-        matches: list[_Match] = []
+        matches: list[MatchedChunk] = []
         async for id_, generation, text in source_texts(view.table, sources):
             rows = stored.get((id_, generation), ())
             scan = partial(in_text, sources[id_], rows, text)
@@ -372,31 +356,28 @@ def _in_text(
     needle: Needle,
     until: float,
     joins: bool,
-) -> list[_Match]:
-    """The matched chunks of one source with their scores; if `joins`, one for each row."""
+) -> list[MatchedChunk]:
+    """The matched chunks of one source; if `joins`, one for each row."""
     visible = chunks_of_texts(stored, text)
     searched = _chunks_with_all(visible, source.view.contains)  # the scan went by `source_condition`
     at = spans(text, needle, MOST_OCCURRENCES, until)
-    matching = [*matched_chunks(text, visible, searched, at, needle)]
-    scores = _scores(source, matching, needle)
-    in_rows = rows_of_matches(text, matching) if joins else [[matched] for matched in matching]
-    bests = [max(row, key=lambda matched: scores[matched.chunk.id]) for row in in_rows]
-    return [
-        _Match(source.view, joined_row(text, row, best), scores[best.chunk.id])
-        for row, best in zip(in_rows, bests, strict=True)
-    ]
+    matching = _with_headings(source, [*matched_chunks(text, visible, searched, at, needle)], needle)
+    return [joined_row(text, row) for row in rows_of_matches(text, matching)] if joins else matching
 
 
-def _scores(source: _ReadableSource, matching: Sequence[MatchedChunk], needle: Needle) -> dict[str, float]:
+def _with_headings(
+    source: _ReadableSource, matching: Sequence[MatchedChunk], needle: Needle
+) -> list[MatchedChunk]:
+    """The chunks, with higher scores where the title, the path or a heading matches, too."""
     path = source.stored.source.metadata.get("path", "")
     in_path, *in_sections = match_any(
         [path, *(" > ".join(matched.chunk.section) for matched in matching)], needle
     )
-    titled = source.holder.titled or in_path
-    return {
-        matched.chunk.id: matched.score(titled=titled, section=in_section)
+    above = TITLED * (source.holder.titled or in_path)
+    return [
+        replace(matched, score=matched.score + above + IN_HEADING * in_section)
         for matched, in_section in zip(matching, in_sections, strict=True)
-    }
+    ]
 
 
 def _chunks_with_all(visible: Sequence[Chunk], needles: Sequence[Needle]) -> Sequence[Chunk]:
@@ -405,20 +386,19 @@ def _chunks_with_all(visible: Sequence[Chunk], needles: Sequence[Needle]) -> Seq
     return visible
 
 
-async def _candidates(matches: Mapping[str, _Match], limit: int) -> list[Candidate]:
+async def _candidates(matches: _Matches, limit: int) -> list[Candidate]:
     """The best matches with their stored rows, for the gate; ties in the order of their sources."""
     best = sorted(
-        matches.values(),
-        key=lambda match: (-match.score, match.matched.chunk.source_id, match.matched.chunk.seq),
+        matches.values(), key=lambda pair: (-pair[1].score, pair[1].chunk.source_id, pair[1].chunk.seq)
     )
-    ids = grouped((match.view, match.matched.chunk.id) for match in best[:limit])
+    ids = grouped((view, matched.chunk.id) for view, matched in best[:limit])
     candidates: dict[str, Candidate] = {}
     for view, of_view in ids.items():
         for row in await view.table.chunks(of_view, view.where):
-            score = matches[row.id].score
+            score = matches[row.id][1].score
             versions = (*candidates[row.id].versions, row) if row.id in candidates else (row,)
             candidates[row.id] = Candidate(row.id, score, view, versions)
-    return [candidates[match.matched.chunk.id] for match in best if match.matched.chunk.id in candidates]
+    return [candidates[matched.chunk.id] for _, matched in best if matched.chunk.id in candidates]
 
 
 async def _pass_gate(candidates: Sequence[Candidate], query: Query, state: SearchState) -> list[Hit]:
@@ -437,9 +417,9 @@ async def _pass_gate(candidates: Sequence[Candidate], query: Query, state: Searc
     return hits
 
 
-def _is_same(hit: Hit, matches: Mapping[str, _Match]) -> bool:
+def _is_same(hit: Hit, matches: _Matches) -> bool:
     """Whether the text of the hit is still the one that matched: its source may have been replaced since."""
-    matched = matches[hit.chunk.id].matched.chunk
+    matched = matches[hit.chunk.id][1].chunk
     return (hit.chunk.start, hit.chunk.text) == (matched.start, matched.text)
 
 
