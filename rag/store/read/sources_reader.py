@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REPLACED = "The source is being replaced. Try again."
-MAX_LISTED = 2**31 - 1  # all of them
 WALKED = 500  # sources that are converted at a time, in 10 ms
 ROWS_KEPT = 50_000  # of a table, some 10 to 20 MB; beyond, the writer indexes ids (`MANY_SOURCES`)
 MOST_ROWS_KEPT, OFTEN = 200_000, 30  # the same for a table that was asked so often since its last commit
@@ -246,10 +245,10 @@ class SourcesReader:
         With a `beginning` in lower case, only sources whose id, title or path starts with it in any case.
         """
         await self.access.refresh()
-        chosen = list(await self.access.page(self.collection.name, "", MAX_LISTED, where))
+        chosen = await self.access.ids(self.collection.name, where)
         with engine_errors("listing sources"):
             rows = await self._table(self._sources.query().select(schema.SUMMARY_COLUMNS))
-        rows = rows.filter(pc.is_in(rows["id"], pa.array(chosen, pa.string())))
+        rows = rows.filter(pc.is_in(rows["id"], value_set=chosen))
         if beginning is not None:
             rows = rows.filter(schema.begin_with(rows, beginning))
         for start in range(0, rows.num_rows, WALKED):

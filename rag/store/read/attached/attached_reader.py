@@ -18,10 +18,9 @@ import anyio.lowlevel
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from anyio import to_thread
 
 from rag.access.rule import EVERYBODY
-from rag.corpus import Access, AccessRecord, Attachment, Collection, Retrieved, Value
+from rag.corpus import Access, AccessRecord, Attachment, Collection, Retrieved
 from rag.errors import ConfigurationError, RefdeskError, StoreError, if_system_refuses
 from rag.filters.grammar import literal
 from rag.store.read import schema
@@ -224,6 +223,8 @@ class AttachedReader(CollectionReader):
     page = _or_nothing(CollectionReader.page, list)
     matching_sources = _or_nothing(CollectionReader.matching_sources, list)
     has_any = _or_nothing(CollectionReader.has_any, bool)
+    places = _or_nothing(CollectionReader.places, list)
+    attributes = _or_nothing(CollectionReader.attributes, dict)
 
     async def words(self, where: str, query: Sequence[Word]) -> tuple[pa.Table, WordsInMemory]:
         """As `CollectionReader.words`, from the other table's index: a word counts once per row.
@@ -265,7 +266,7 @@ class AttachedReader(CollectionReader):
         self, where: str, beginning: str | None = None
     ) -> AsyncIterator[list[schema.StoredSource]]:
         """As `SourcesReader.walk`, with two queries for everything."""
-        rows, access = await self.attempt(self._with_rights(where, schema.SUMMARY_COLUMNS), NOTHING)
+        rows, access = await self.attempt(self._with_rights(where), NOTHING)
         if beginning is not None:
             rows = rows.filter(schema.begin_with(rows, beginning))
         for start in range(0, rows.num_rows, WALKED):
@@ -275,28 +276,11 @@ class AttachedReader(CollectionReader):
             ]
             await anyio.lowlevel.checkpoint()
 
-    async def places(self, where: str, *also: str) -> list[schema.SourcePlace]:
-        """As `SourcesReader.places`. Rows have no paths."""
-        columns = [*schema.PLACE_COLUMNS, *also]
-        rows, access = await self.attempt(self._with_rights(where, columns), NOTHING)
-        return await to_thread.run_sync(schema.places_of, rows, access, self.collection.fields)
-
-    async def _with_rights(
-        self, where: str, columns: list[str]
-    ) -> tuple[pa.Table, Mapping[str, Access | None]]:
+    async def _with_rights(self, where: str) -> tuple[pa.Table, Mapping[str, Access | None]]:
         """The rows of the source table that satisfy the predicate, and who may see each row of the table."""
         with engine_errors("listing the rows of an attached table"):
-            rows = await self._table(self._sources.query().where(where).select(columns))
+            rows = await self._table(self._sources.query().where(where).select(schema.SUMMARY_COLUMNS))
         return rows, await self._rights.all_records()
-
-    async def attributes(self) -> Mapping[str, Mapping[str, Value]] | None:
-        """As `SourcesReader.attributes`. Nothing is cached, so it reads all titles and dates each time."""
-        return await self.attempt(self._attributes_of_all(), {})
-
-    async def _attributes_of_all(self) -> Mapping[str, Mapping[str, Value]]:
-        with engine_errors("reading an attached table"):
-            rows = await self._rows(self._sources.query().select(schema.SUMMARY_COLUMNS))
-        return {row["id"]: self._stored_source(row, None).attributes for row in rows}
 
     async def statistics(self) -> schema.Statistics:
         """Numbers for operators."""
