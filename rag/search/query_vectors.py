@@ -57,12 +57,7 @@ NOT_BY_WORDS = {
 }
 """The note on attached tables without a full-text index, by mode."""
 NEITHER = "Not searched, because they have no full-text index, and no vectors of an embedding model: {}."
-OTHER_LENGTH = {
-    "hybrid": "Searched by words alone, because they have no vectors as long as the one given: {}.",
-    "dense": "Not searched, because they have no vectors as long as the one given: {}.",
-    "sparse": "Some results have no similarity, because they have no vectors as long as the one given: {}.",
-}
-"""The note on collections with which a given vector doesn't compare, by mode."""
+OTHER_LENGTH = "they have no vectors as long as the one given"
 SKIPPED = "These stages were skipped, because the request brings a vector: {}."
 FIRST_SENTENCES = "Snippets without a word of the query are the first sentences of their passages."
 
@@ -212,9 +207,8 @@ def _warn_of_request_vector(
     request_vector: RequestVector, incomparable: Sequence[str], state: SearchState, step: OpenStep
 ) -> None:
     if incomparable:
-        names, mode = joined_names(incomparable), state.plan.mode
-        of_model = NOT_BY_MEANING[mode].format(OTHER_MODEL, names)
-        step.add_warnings(of_model if request_vector.model else OTHER_LENGTH[mode].format(names))
+        why = OTHER_MODEL if request_vector.model else OTHER_LENGTH
+        step.add_warnings(NOT_BY_MEANING[state.plan.mode].format(why, joined_names(incomparable)))
     if request_vector.skipped:
         step.add_warnings(SKIPPED.format(", ".join(request_vector.skipped)))
     if state.plan.detail == "snippet":

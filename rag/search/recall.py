@@ -9,9 +9,10 @@ its source's own record admits it, by the same rule evaluated in Python.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 from unicodedata import normalize
@@ -153,22 +154,23 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class QueryRankings:
-    """The rankings of a query, one per view, because each collection has its own tables and indexes.
+    """The rankings of a query by view, because each collection has its own tables and indexes.
 
-    `dense` or `sparse` is empty if the mode doesn't use it. A view has an empty dense ranking if its vectors
-    are not comparable or `skips_dense`. Scores compare across tables: similarities, and BM25 in units of the
-    rarest word, counted over all tables that can be (`_pooled`). `spellings` were searched for besides words
-    of the query that no document has.
+    A view has no dense ranking if its vectors are not comparable or `skips_dense`, and no sparse one without
+    an index of words; nor has any if the mode doesn't use it. Scores compare across tables: similarities, and
+    BM25 in units of the rarest word, counted over all tables that can be (`_pooled`). `spellings` were
+    searched for besides words of the query that no document has.
     """
 
-    dense: tuple[Ranking, ...] = ()
-    sparse: tuple[Ranking, ...] = ()
+    dense: Mapping[View, Ranking] = field(default_factory=dict)
+    sparse: Mapping[View, Ranking] = field(default_factory=dict)
     spellings: Mapping[str, tuple[Spelling, ...]] = field(default_factory=dict)
 
     @property
     def chunks(self) -> Iterator[StoredChunk]:
         """Every chunk of every list."""
-        return (scored.stored for ranking in (*self.dense, *self.sparse) for scored in ranking)
+        rankings = (*self.dense.values(), *self.sparse.values())
+        return (scored.stored for ranking in rankings for scored in ranking)
 
     @property
     def dense_scores(self) -> Mapping[str, float]:
@@ -213,22 +215,20 @@ async def _rankings(
         readers = await _pooled(query, readers)
     # The predicate is made once for both rankings: it can hold thousands of ids.
     tables = [(view, readers[view.table], view.where) for view in query.views]
-    dense: list[Callable[[], Awaitable[Ranking]]] = []
-    sparse: list[Callable[[], Awaitable[Ranking]]] = []
-    if plan.mode != "sparse":
-        dense += [
-            _empty_ranking
-            if skips_dense(query, view, plan)
-            else partial(_dense, table, query.meaning_in(view), plan, where)
-            for view, table, where in tables
-        ]
-    if plan.mode != "dense":
-        sparse += [
-            partial(_sparse, table, query, view, plan, where) if view.table.by_words else _empty_ranking
-            for view, table, where in tables
-        ]
-    rankings = await concurrently([*dense, *sparse])
-    return QueryRankings(tuple(rankings[: len(dense)]), tuple(rankings[len(dense) :]))
+    dense = {
+        view: partial(_dense, table, meaning, plan, where)
+        for view, table, where in tables
+        if plan.mode != "sparse"
+        and not skips_dense(query, view, plan)
+        and (meaning := query.meaning_in(view))
+    }
+    sparse = {
+        view: partial(_sparse, table, query, view, plan, where)
+        for view, table, where in tables
+        if plan.mode != "dense" and view.table.by_words
+    }
+    rankings = iter(await concurrently([*dense.values(), *sparse.values()]))
+    return QueryRankings({view: next(rankings) for view in dense}, {view: next(rankings) for view in sparse})
 
 
 async def _pooled(
@@ -277,10 +277,8 @@ def _respelt(
     }
 
 
-async def _dense(table: RankingsOfTable, meaning: Meaning | None, plan: SearchPlan, where: str) -> Ranking:
-    """The dense ranking of a view, by similarity; empty if its vectors are not comparable."""
-    if meaning is None:
-        return []
+async def _dense(table: RankingsOfTable, meaning: Meaning, plan: SearchPlan, where: str) -> Ranking:
+    """The dense ranking of a view, by similarity."""
     ranking = await table.dense(meaning.vector, plan.candidates, where)
     if meaning.scale == AS_IT_IS:
         return ranking
@@ -305,10 +303,6 @@ async def _sparse(table: RankingsOfTable, query: Query, view: View, plan: Search
     return with_named_first(ranking, named)[: plan.candidates]
 
 
-async def _empty_ranking() -> Ranking:
-    return []
-
-
 async def _readers(views: Sequence[View], plan: SearchPlan) -> Mapping[CollectionReader, RankingsOfTable]:
     """The reader of each table: one of readable rows only, or the table itself."""
     by_table = {view.table: view for view in views}
@@ -326,12 +320,11 @@ async def _readers(views: Sequence[View], plan: SearchPlan) -> Mapping[Collectio
 def fuse(queries: Sequence[Query], lists: Sequence[QueryRankings], plan: SearchPlan) -> list[Candidate]:
     """One ranking of the chunks of all lists, best first. The plan says how several queries merge."""
     chunks: dict[str, tuple[View, tuple[StoredChunk, ...]]] = {}
-    for query, of_query in zip(queries, lists, strict=True):
-        for rankings in (of_query.dense, of_query.sparse):
-            for view, ranking in zip(query.views, rankings, strict=False):  # empty if the mode has none
-                for stored in (scored.stored for scored in ranking):
-                    _, versions = chunks.get(stored.id, (view, ()))
-                    chunks[stored.id] = view, (*versions, stored)
+    for of_query in lists:
+        for view, ranking in chain(of_query.dense.items(), of_query.sparse.items()):
+            for stored in (scored.stored for scored in ranking):
+                _, versions = chunks.get(stored.id, (view, ()))
+                chunks[stored.id] = view, (*versions, stored)
     if plan.unquoted is not None and next(lists[0].chunks, None) is None:
         plan = replace(plan, phrases=())  # no passage has them, so they don't raise the weight of words
     # A query without views has no ranking, but its weight would lower all scores.
@@ -387,7 +380,10 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
             languages = {stop_languages(view.table.collection) for view in query.views}
             words = max((len(query_terms(query.text, language)) for language in languages), default=0)
             weighed = _similarities(query, lists, weighed=True)
-            by_words = _weighed_by_words(query, lists, plan)
+            by_words = {
+                view: _reweighed(query, view, ranking, lists.spellings, plan)
+                for view, ranking in lists.sparse.items()
+            }
             return calibrated_fusion(
                 weighed,
                 _best_of_tables(by_words),
@@ -397,19 +393,15 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
             )
 
 
-def _weighed_by_words(query: Query, lists: QueryRankings, plan: SearchPlan) -> list[Ranking]:
-    """The sparse rankings, with the scores of each view multiplied by the weight of words there.
+def _reweighed(
+    query: Query, view: View, ranking: Ranking, respelt: Collection[str], plan: SearchPlan
+) -> Ranking:
+    """A view's sparse ranking, with its scores multiplied by the weight of words there.
 
     A passage with an identifier of the query, like TPL-0042, or with all its dates keeps its score: these
     mean the same in every language, and models can't compare them.
     """
-    return [
-        _reweighed(query, view, ranking, _weight_of_words(query, view, ranking, lists.spellings, plan))
-        for view, ranking in zip(query.views, lists.sparse, strict=True)
-    ]
-
-
-def _reweighed(query: Query, view: View, ranking: Ranking, weight: float) -> Ranking:
+    weight = _weight_of_words(query, view, ranking, respelt, plan)
     if weight == 1:
         return ranking
     words = query_words(query.text, query_languages(view.table.collection))[:MAX_TERMS]
@@ -449,14 +441,14 @@ def _weight_of_words(
     return 1 - model * (1 - words)
 
 
-def _completeness(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
+def _completeness(query: Query, sparse: Mapping[View, Ranking], plan: SearchPlan) -> float:
     """How nearly the best passage by words has all words of the query, from 0 to 1; 0 if that isn't known.
 
     Words that only ask don't count ("quand vient le plombier"); those of English are stop words anyway. If
     the passage has the years that the query names, fewer other words will do: models hardly tell years
     apart. 0 with phrases: such a search has two queries, whose scores must be on one scale.
     """
-    bests = [(ranking[0], view) for view, ranking in zip(query.views, sparse, strict=True) if ranking]
+    bests = [(ranking[0], view) for view, ranking in sparse.items() if ranking]
     if not bests or plan.phrases:
         return 0.0
     best, view = max(bests, key=lambda pair: pair[0].score)
@@ -500,14 +492,15 @@ def _clipped(share: float) -> float:
     return min(max(share, 0.0), 1.0)
 
 
-def _unlisted_bound(query: Query, sparse: Sequence[Ranking], plan: SearchPlan) -> float:
+def _unlisted_bound(query: Query, sparse: Mapping[View, Ranking], plan: SearchPlan) -> float:
     """The upper bound of the BM25 score of a chunk that no sparse ranking has: it was cut off below the last.
 
     There is none if a passage needs every word, as others aren't ranked, nor for tables without an index.
     """
     if plan.engine.operator == "and" or not all(view.table.by_words for view in query.views):
         return inf
-    return max((ranking[-1].score for ranking in sparse if len(ranking) >= plan.candidates), default=0.0)
+    full = (ranking for ranking in sparse.values() if len(ranking) >= plan.candidates)
+    return max((ranking[-1].score for ranking in full), default=0.0)
 
 
 def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
@@ -516,9 +509,11 @@ def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
     return {item: score / best for item, score in scores.items()}
 
 
-def _best_of_tables(rankings: Sequence[Ranking]) -> Mapping[str, float]:
+def _best_of_tables(rankings: Mapping[View, Ranking]) -> Mapping[str, float]:
     """The rankings of all tables as one, each chunk once with its best score."""
-    return best_scores((scored.stored.id, scored.score) for ranking in rankings for scored in ranking)
+    return best_scores(
+        (scored.stored.id, scored.score) for ranking in rankings.values() for scored in ranking
+    )
 
 
 def _similarities(query: Query, lists: QueryRankings, *, weighed: bool = False) -> Mapping[str, float]:
@@ -527,10 +522,7 @@ def _similarities(query: Query, lists: QueryRankings, *, weighed: bool = False) 
     If `weighed`, times the share of the query that its model knows: about other words a model only guesses.
     """
     by_model: dict[str, list[StoredChunk]] = {}
-    for view, ranking in (
-        *zip(query.views, lists.dense, strict=False),
-        *zip(query.views, lists.sparse, strict=False),
-    ):
+    for view, ranking in chain(lists.dense.items(), lists.sparse.items()):
         if query.meaning_in(view):
             stored = by_model.setdefault(view.table.collection.embedder_name, [])
             stored += [row.stored for row in ranking]

@@ -140,10 +140,6 @@ class RetrieverReader(HeldReader):
                 raise StoreError("The retriever returned another passage than the one requested.")
             await self.hold([passage])
 
-    async def has_any(self, where: str) -> bool:  # noqa: ARG002 as of the class above
-        """True: a retriever's passages are unknown until it is called."""
-        return True
-
     async def _answer(self, awaitable: Awaitable[object]) -> object:
         """The result of a call to the retriever.
 
