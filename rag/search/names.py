@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, starmap
 from pathlib import PurePosixPath, PureWindowsPath
 from posixpath import normpath
 from typing import NamedTuple, Self, TypeAlias
@@ -166,7 +166,9 @@ def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequenc
         for candidate in named_documents(groups)
         if not wanted.isdisjoint(candidate.folded_names) or (cited and _begins(cited, candidate))
     ]
-    matches = {name: _best_matches(near, of_name) for name, of_name in forms.items()}
+    # The documents that a name means most surely; exact matches, else in any form.
+    readings = {name: starmap(_documents_named, _readings(near, of_name)) for name, of_name in forms.items()}
+    matches = {name: next(filter(None, of_name), []) for name, of_name in readings.items()}
     return {name: _unique_id(name, candidates) for name, candidates in matches.items() if candidates}
 
 
@@ -248,11 +250,6 @@ def named_documents(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Ite
 
 
 _Names: TypeAlias = "Callable[[_Candidate], Sequence[str]]"
-
-
-def _best_matches(near: Sequence[_Candidate], forms: _Forms) -> list[_Candidate]:
-    """The documents that a name means most surely; exact matches, else in any form."""
-    return next(filter(None, (_documents_named(*reading) for reading in _readings(near, forms))), [])
 
 
 def _readings(

@@ -376,7 +376,9 @@ def _truncation_notes(text: str, question: Query, state: SearchState) -> list[st
 def _lacking_phrases_notes(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
     """Notes on hits that lack the phrases of the query, or have them in another form, if any do."""
     texts = [[hit.chunk.text, *(part.text for part in hit.excerpts)] for hit in hits]
-    lacking = [of_hit for of_hit in texts if not all(_have(of_hit, phrase) for phrase in plan.phrases)]
+    lacking = [
+        of_hit for of_hit in texts if not all(any(map(phrase.occurs_in, of_hit)) for phrase in plan.phrases)
+    ]
     if not lacking:
         return []
     accented = [forms for of_hit in lacking if (forms := _accented_phrases(of_hit, plan.phrases))]
@@ -393,10 +395,6 @@ def _lacking_phrases_notes(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
 def _quoted(phrases: Sequence[str]) -> str:
     quoted = ", ".join(f'"{phrase}"' for phrase in phrases)
     return f"all of {quoted}" if len(phrases) > 1 else quoted
-
-
-def _have(texts: Iterable[str], phrase: Needle) -> bool:
-    return any(map(phrase.occurs_in, texts))
 
 
 def _accented_phrases(texts: Sequence[str], phrases: Iterable[Needle]) -> list[str] | None:

@@ -62,7 +62,7 @@ _BELOW = "\u1039\u17d2"  # a consonant under another one follows
 _BEHIND = "\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3"
 _SYLLABLE = f"[{_BEFORE}]?[{_CONSONANTS}](?:[{_BELOW}][{_CONSONANTS}]|[{_MARKS}])*[{_BEHIND}]?"
 _SYLLABLES = re.compile(_SYLLABLE)
-_UNSPACED_RUN = re.compile(f"((?:{_SYLLABLE})+)")
+UNSPACED_RUN = re.compile(f"((?:{_SYLLABLE})+)")  # of Thai, Lao, Burmese or Khmer
 _KOREAN = re.compile("(?<![가-힣])[가-힣]{3,80}(?![가-힣])")  # longer is not a word, and would take seconds
 _PARTICLE = re.compile(
     "(?<=[가-힣][가-힣])(?:은|는|이|가|을|를|의|에|로|으로|와|과|도|만|에서|에게|에게서|께|께서|한테|한테서|까지|부터"
@@ -89,14 +89,6 @@ def plain_letters(text: str) -> str:
     """
     text = _MARK_IN_HEBREW.sub("", text.translate(_PLAIN))
     return _VOWEL_AM.sub(lambda match: match[2] + _AM[match[3]], text)
-
-
-def unspaced_parts(text: str) -> list[str]:
-    """The parts of a text: every second one is a run of Thai, Lao, Burmese or Khmer, without any spaces.
-
-    Example: "see ตัวอย่าง 2" -> ["see ", "ตัวอย่าง", " 2"].
-    """
-    return _UNSPACED_RUN.split(text)
 
 
 def syllables(run: str) -> list[str]:

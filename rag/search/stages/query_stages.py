@@ -241,7 +241,7 @@ def _merge(
     warnings = [f"it made more than {max_queries} queries."] if len(drafts) > max_queries else []
     merged = {_key(query): query for query in queries}  # the question stays first
     for draft in drafts[:max_queries]:
-        if _is_query(draft.text):
+        if draft.text.strip() and len(draft.text) <= MAX_QUERY_CHARS and is_encodable(draft.text):
             try:
                 query = _check_draft(draft, collections)
                 twin = merged.get(_key(query), query)  # the earlier one stays, with its weight
@@ -252,10 +252,6 @@ def _merge(
     notes = [f"The stage {_label(stage)} left out a query: {disarm(warning)}" for warning in warnings]
     step.add_warnings(*dict.fromkeys(notes))
     return tuple(merged.values())
-
-
-def _is_query(text: str) -> bool:
-    return bool(text.strip()) and len(text) <= MAX_QUERY_CHARS and is_encodable(text)
 
 
 def _key(query: SubQuery) -> Hashable:

@@ -739,7 +739,7 @@ def _terms(
         text = scripts.comparable_text(text)
         text = scripts.with_teh_marbuta(text) if language == "Arabic" else text
     terms: list[str] = []
-    for at, part in enumerate(scripts.unspaced_parts(text)):
+    for at, part in enumerate(scripts.UNSPACED_RUN.split(text)):
         if at % 2:  # a run without spaces
             terms += scripts.pairs_of_syllables(part)
         else:
