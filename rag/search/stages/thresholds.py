@@ -327,7 +327,7 @@ def evidence_notes(hits: Sequence[Hit], query: Query, *, is_weak: bool) -> list[
 
 
 def _is_in_other_script(text: str) -> bool:
-    letters = re.findall(r"[^\W\d_]", text)
+    letters: list[str] = re.findall(r"[^\W\d_]", text)
     return sum(letter > LAST_LATIN for letter in letters) > OTHER_SCRIPT * len(letters)
 
 
