@@ -492,12 +492,9 @@ def _key_problem(key: ApiKey, settings: Settings, collections: CollectionsByTena
     bound = key.bound_to
     if bound is None:
         return None
-    contradictions = [problem for _, problem in binding_contradictions((), bound, settings)]
-    return (
-        f"It can't search: {contradictions[0]}"
-        if contradictions
-        else _collections_problem(bound, collections)
-    )
+    for _, contradiction in binding_contradictions((), bound, settings):
+        return f"It can't search: {contradiction}"
+    return _collections_problem(bound, collections)
 
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that TOML takes without quotes
