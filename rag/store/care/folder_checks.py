@@ -291,15 +291,11 @@ async def _drop(desk: OpenFolder, tenant: str, name: str) -> None:
 NAMED = 5  # documents in a finding; --fix mends all
 
 
-def _table_folders(desk: OpenFolder, collection: Collection) -> list[Path]:
-    return [table_folder(desk.data, name) for name in table_names(collection)]
-
-
 @_of_each
 async def check_tables(desk: OpenFolder, collection: Collection) -> Finding:
     """Whether all rows of a collection can be read."""
     part = lock_name(collection)
-    for folder in _table_folders(desk, collection):
+    for folder in (table_folder(desk.data, name) for name in table_names(collection)):
         if not folder.exists():
             remedy = (
                 "Restore a backup (refdesk-admin restore FILE --yes). Or make it again, empty (refdesk-admin "
