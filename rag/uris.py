@@ -303,7 +303,7 @@ def labels_in(text: str) -> list[str]:
         first, _, last = run.partition(_TO)
         labels.append(first)
         if last:
-            count = _value(last) - _value(first)
+            count = label_value(last) - label_value(first)
             if not 0 < count <= MAX_LABELS - len(labels):
                 return []
             labels += islice(following_labels(first), 1, count + 1)
@@ -318,15 +318,15 @@ def following_labels(label: str) -> Iterator[str]:
     match = _NUMBER.fullmatch(label)
     while match:
         prefix, number = match["prefix"], match["number"]
-        value = _value(label) + 1
-        roman = _roman(value)
-        counted = str(value) if number.isdigit() else roman if number.islower() else roman.upper()
+        value = label_value(label) + 1
+        numeral = roman(value)
+        counted = str(value) if number.isdigit() else numeral if number.islower() else numeral.upper()
         label = prefix + counted
         yield label
         match = _NUMBER.fullmatch(label)
 
 
-def _value(label: str) -> int:
+def label_value(label: str) -> int:
     """The number at the end of a label, 0 if it has none: "xiv" -> 14, "A-3" -> 3."""
     match = _NUMBER.fullmatch(label)
     if not match:
@@ -341,7 +341,8 @@ def _value(label: str) -> int:
     return value
 
 
-def _roman(value: int) -> str:
+def roman(value: int) -> str:
+    """A number above 0 in Roman numerals: 14 -> "xiv"."""
     numeral = ""
     for worth, letters in _ROMAN:
         count, value = divmod(value, worth)

@@ -25,6 +25,7 @@ from rag.text.dates import dates_in, in_common_years
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line, trimmed, without_hidden
 from rag.text.table_heads import COVERED
+from rag.uris import roman
 
 GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
@@ -44,8 +45,6 @@ _ASIDE = re.compile(r"(?:AI-generated content may be incorrect|Description autom
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
 _ESCAPES = re.compile(r"(?<!\\)((?:\\\\)*+)((?:\\u[0-9a-fA-F]{4})++)")
-_SIZES = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
-_NUMERALS = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # as terminals take them
 
 
@@ -238,11 +237,7 @@ def numeral(number: int, kind: str) -> str:
         return chr(ord(kind) + (number - 1) % 26)
     if kind not in {"i", "I"} or not 0 < number < 4000:  # noqa: PLR2004 there is no numeral for 5,000
         return str(number)
-    text = ""
-    for size, letters in zip(_SIZES, _NUMERALS, strict=True):
-        text += letters * (number // size)
-        number %= size
-    return text.upper() if kind == "I" else text
+    return roman(number).upper() if kind == "I" else roman(number)
 
 
 def alternative_text(description: str) -> str:

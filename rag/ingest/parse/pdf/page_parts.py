@@ -14,9 +14,8 @@ from rag.ingest.parse.pdf.page_tables import (
     MOST_INDENT,
     OTHER_SIZE,
     are_numbers,
-    table_cells,
-    table_columns,
     table_end,
+    table_of,
 )
 from rag.ingest.parse.pdf.pdf_words import SEAM, Line
 from rag.ingest.parse.pdf.struck_text import STRUCK
@@ -96,8 +95,12 @@ def _code(rows: Sequence[Row], usual: float) -> PagePart:
             column = round((begin - left) / width) if width else 0
             text = text.ljust(max(min(column, _MOST_COLUMNS), len(text) + bool(text))) + word
         texts.append((text,))
-    first, box = rows[0][0], box_around(line.box for row in rows for line in row)
-    return PagePart(tuple(texts), box, first.size, first.bold, is_code=True)
+    first = rows[0][0]
+    return PagePart(tuple(texts), _box(rows), first.size, first.bold, is_code=True)
+
+
+def _box(rows: Sequence[Row]) -> Box:
+    return box_around(line.box for row in rows for line in row)
 
 
 def _placed_words(line: Line) -> Iterator[tuple[float, str]]:
@@ -114,11 +117,12 @@ def _text_parts(rows: Sequence[Row], rules: Sequence[Box], usual: float) -> Iter
     while at < len(rows):
         end = table_end(rows, at)
         part = rows[at:end]  # rows that may be a table; if they aren't, they are text
-        if len(part[0]) > 1 and (cells := table_cells(part, rules)):  # text before a table ends there
+        cells, columns = table_of(part, rules) if len(part[0]) > 1 else ((), ())
+        if cells:  # text before a table ends there
             yield from _paragraphs(plain, usual)
-            box = box_around(cell.box for row in part for cell in row)
-            table = PagePart(tuple(map(tuple, cells)), box, part[0][0].size, bold=False, is_table=True)
-            yield table._replace(columns=table_columns(part))
+            box, size = _box(part), part[0][0].size
+            table = PagePart(tuple(map(tuple, cells)), box, size, bold=False, is_table=True)
+            yield table._replace(columns=tuple(columns))
             plain = []
         else:
             plain += part
@@ -179,9 +183,8 @@ def _hangs_out(first: Line, above: Line, line: Line) -> bool:
 
 def _paragraph(rows: Sequence[Row]) -> PagePart:
     longest = max((line for row in rows for line in row), key=lambda line: len(line.text))
-    box = box_around(line.box for row in rows for line in row)
     texts = tuple(tuple(line.text for line in row) for row in rows)
-    return PagePart(texts, box, longest.size, bold=all(map(_is_bold, rows)))
+    return PagePart(texts, _box(rows), longest.size, bold=all(map(_is_bold, rows)))
 
 
 def with_headers_of_tables(pages: list[list[PagePart]]) -> None:

@@ -211,35 +211,26 @@ def _is_heading(row: Row, beside: Row) -> bool:
     return is_larger or (heading.bold and not beside[0].bold)
 
 
-def table_cells(rows: Sequence[Row], rules: Sequence[Box]) -> Sequence[Sequence[str]]:
-    """The cells of rows that are a table; none if they aren't aligned in columns."""
+def table_of(rows: Sequence[Row], rules: Sequence[Box]) -> tuple[Sequence[Sequence[str]], Sequence[Box]]:
+    """The cells of rows that are a table, and its columns; no cells if they aren't aligned in columns."""
     if drawn := next((row for row in rows if row[0].table), None):
-        return _drawn_cells(rows, drawn)
-    rows = _with_signs_apart(rows)
+        columns = [cell.box for cell in drawn]
+        texts = [_texts_by_column(row, columns) for row in rows]
+        order = -1 if _runs_left(rows) else 1  # those of a drawn table are in the order of their places
+        return [row[::order] for row in texts], columns[::order]
+    rows = [[*chain.from_iterable(map(_without_sign, row[:-1])), row[-1]] for row in rows]
     columns = _columns(rows)
     is_ruled = _is_ruled(rows, rules)
     count, letters = sum(map(len, rows)), sum(len(cell.text) for row in rows for cell in row)
     # Few cells may be aligned by chance, unless rules say so.
     if not columns or count < (_RULED_CELLS if is_ruled else _CELLS) or letters > _LONG * count:
-        return ()
+        return (), ()
     if not is_ruled and _reads_on(rows):  # columns of text that the file has line by line
-        return ()
+        return (), ()
     left = min(row[0].box.left for row in rows)
     texts = [_texts_of_label(row, columns, left) or _texts_by_column(row, columns) for row in rows]
     cells = _whole_rows(rows, texts, rules)
-    return cells if len(cells) > 1 else ()
-
-
-def table_columns(rows: Sequence[Row]) -> tuple[Box, ...]:
-    """The boxes of the columns of rows that are a table, in the order of `table_cells`."""
-    if drawn := next((row for row in rows if row[0].table), None):
-        boxes = tuple(cell.box for cell in drawn)
-        return boxes[::-1] if _runs_left(rows) else boxes
-    return tuple(_columns(_with_signs_apart(rows)))
-
-
-def _with_signs_apart(rows: Sequence[Row]) -> list[Row]:
-    return [[*chain.from_iterable(map(_without_sign, row[:-1])), row[-1]] for row in rows]
+    return cells if len(cells) > 1 else (), columns
 
 
 def _texts_of_label(row: Row, columns: Sequence[Box], left: float) -> list[str]:
@@ -250,13 +241,6 @@ def _texts_of_label(row: Row, columns: Sequence[Box], left: float) -> list[str]:
     begins = max(abs(row[0].box.left - left), abs(row[0].box.left - columns[0].left)) <= EDGE
     is_label = begins and len(row) == 1 == len([*split_cell(row[0], columns)])
     return [row[0].text, *[""] * (len(columns) - 1)] if is_label else []
-
-
-def _drawn_cells(rows: Sequence[Row], drawn: Row) -> list[list[str]]:
-    """The cells in the columns of `drawn`, which are in the order in which they are read."""
-    boxes = [cell.box for cell in drawn]
-    texts = [_texts_by_column(row, boxes) for row in rows]
-    return [text[::-1] for text in texts] if _runs_left(rows) else texts
 
 
 def _runs_left(rows: Sequence[Row]) -> bool:

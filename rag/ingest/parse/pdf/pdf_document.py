@@ -74,7 +74,8 @@ def parse(data: bytes, name: str, reader: OcrReader | None = None) -> Document:
         outline, labels = [*_entries(pdf)], labels_text(_labels(pdf) or printed_numbers(sheets))
     text, blocks, starts = text_of_pages(pages)
     if outline:  # it says more surely than letters do what is a heading
-        blocks = with_outline(text, [_without_level(block) for block in blocks], starts, outline)
+        plain = [Block("paragraph", part.start, part.end) if part.level else part for part in blocks]
+        blocks = with_outline(text, plain, starts, outline)
     return Document(
         text=text,
         title=about.title or _title(outline, pages) or name,
@@ -84,11 +85,6 @@ def parse(data: bytes, name: str, reader: OcrReader | None = None) -> Document:
         metadata={**about.metadata, **({PAGE_LABELS_KEY: labels} if labels else {})},
         remarks=(*missing.remarks(), *about.remarks),
     )
-
-
-def _without_level(block: Block) -> Block:
-    """A block, with a heading as a paragraph."""
-    return Block("paragraph", block.start, block.end) if block.kind == "heading" else block
 
 
 def _open(data: bytes) -> Pdfium:
@@ -156,30 +152,21 @@ def _in_reading_order(marked: Iterable[tuple[int, PagePart, bool]], pages: int) 
     waiting, beside = list[PagePart](), list[tuple[int, PagePart]]()
     last: PagePart | None = None
     end = 0
-    for page, part, is_beside in marked:
-        if is_beside:
+    for page, part, is_beside in chain(marked, [(0, None, False)]):
+        if part and is_beside:
             beside.append((page, part))
             continue
-        if last and (beside or page != end) and _goes_on(last, part):
+        if last and part and (beside or page != end) and _goes_on(last, part):
             waiting += (interrupting for _, interrupting in beside)
         else:
-            _put(ordered, end, waiting, beside)
+            ordered[end] += waiting
+            for place, interrupting in beside:
+                ordered[place].append(interrupting)
             waiting = []
-        ordered[page].append(part)
+        if part:
+            ordered[page].append(part)
         last, end, beside = part, page, []
-    _put(ordered, end, waiting, beside)
     return ordered
-
-
-def _put(
-    ordered: list[list[PagePart]],
-    end: int,
-    waiting: Iterable[PagePart],
-    beside: Iterable[tuple[int, PagePart]],
-) -> None:
-    ordered[end] += waiting
-    for page, part in beside:
-        ordered[page].append(part)
 
 
 def _goes_on(last: PagePart, first: PagePart) -> bool:

@@ -170,7 +170,7 @@ class _PageReader:
     def __init__(self, page: TextPage, strokes: Sequence[Box], strikes: Sequence[Box]) -> None:
         self._page = page
         self._runs_left = _page_runs_left(page.text)
-        self._number = _number_pattern(page.text)
+        self._number = _ARABIC_NUMBER if _ARABIC.search(page.text) else _NUMBER
         self._struck, self.rules = struck_and_rules(page, strokes, strikes)
         self._uprights = [_uprights(self.rules, quarter) for quarter in range(QUARTERS)]
 
@@ -181,7 +181,8 @@ class _PageReader:
         """
         for quarter, run in self._whole_lines():
             words = [word for word in run if not within or word.box.touches(within)]
-            backwards = self._runs_left and _is_mixed(_from_right(words, quarter))
+            kinds = "".join(map(_kind, _from_right(words, quarter))) if self._runs_left else ""
+            backwards = bool(_MIXED.fullmatch(kinds))
             if backwards:  # pdfium orders the words of a line with many Latin letters as if it ran right
                 in_line = (_in_order(self._page, word, quarter, self._number) for word in words)
                 words = _from_right(in_line, quarter)
@@ -389,16 +390,6 @@ def _page_runs_left(text: str) -> bool:
     """Whether a page is Hebrew or Arabic: most lines have such letters, and these are a fourth of all."""
     lines = [bool(_LETTERS.search(line)) for line in _LINE.findall(text)]
     return 2 * sum(lines) > len(lines) and 4 * len(_LETTERS.findall(text)) > len(_ANY_LETTER.findall(text))
-
-
-def _number_pattern(text: str) -> re.Pattern[str]:
-    """What keeps its order as a number on a page with this text."""
-    return _ARABIC_NUMBER if _ARABIC.search(text) else _NUMBER
-
-
-def _is_mixed(words: Sequence[Word]) -> bool:
-    """Whether words from right to left are a line that runs left, and some of them run right."""
-    return _MIXED.fullmatch("".join(map(_kind, words))) is not None
 
 
 def _in_order(page: TextPage, word: Word, quarter: int, number: re.Pattern[str]) -> Word:

@@ -116,7 +116,7 @@ def _sheet(
 
     try:
         page = pdf[number - 1]
-        additions = additions_on(pdf, page)
+        additions = [*_annotation_words(raw, pdf.formenv, page.raw), *_alternative_texts(raw, page.raw)]
         if raw.FPDFPage_GetAnnotCount(page) > 0 and raw.FPDFPage_Flatten(page, 0) == raw.FLATTEN_SUCCESS:
             page.close()
             page = pdf[number - 1]  # with the values of fields and the words of notes as its text
@@ -309,13 +309,6 @@ _MOST = 5_000  # annotations and objects of a page
 _UNSEEN = 2 | 32  # flags of annotations: hidden, no view. PDF 32000-1, table 165
 _PASSWORD = 1 << 13  # a flag of fields, table 228
 _LINE = 10.0  # points: how high a line is that stands for a picture
-
-
-def additions_on(pdf: Pdfium, page: Pdfium) -> list[Addition]:
-    """The words that form fields, comments and pictures add to a page."""
-    import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
-
-    return [*_annotation_words(pdfium, pdf.formenv, page.raw), *_alternative_texts(pdfium, page.raw)]
 
 
 def _annotation_words(pdfium: Pdfium, form: Pdfium, page: Pdfium) -> Iterator[Addition]:

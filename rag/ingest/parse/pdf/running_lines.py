@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rag.ingest.parse.pdf.page_layout import Row, level_rows
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
 from rag.ingest.parse.pdf.text_page import Box, box_around
-from rag.uris import following_labels
+from rag.uris import following_labels, label_value
 
 _TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
 _BOX = 4  # the same, of a header in a box: two rows of cells, with a line in which one goes on
@@ -48,7 +48,6 @@ _BEFORE, _BEHIND = " |:,•·/–—-([", " |:•·/–—-)],."  # signs betwee
 _PREFIX = re.compile(r"(?<!\w)(?:[A-Z]{1,2}|\d{1,3})[.–-](?=#)")  # of page numbers, as in A-3
 _DIGITS = re.compile(r"\d+")
 _ROMAN = re.compile(r"[ivxlc]+", re.IGNORECASE)
-_NUMERALS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 
 
 def without_line_numbers(sheets: Sequence[PageLines]) -> list[PageLines]:
@@ -342,7 +341,7 @@ def _numberings(edge: _Edge) -> Iterator[tuple[str, int]]:
     """For each number that may be the page's: the text around it, and what it is on the first page."""
     roman = edge.number.strip(_BEFORE)
     if _ROMAN.fullmatch(roman):
-        yield "", _roman(roman) - edge.page
+        yield "", label_value(roman) - edge.page
     for number in _DIGITS.finditer(edge.number):
         yield edge.number[: number.start()] + "#" + edge.number[number.end() :], int(number[0]) - edge.page
 
@@ -352,9 +351,3 @@ def _places(edge: _Edge) -> Iterator[tuple[object, ...]]:
     yield edge.is_head, edge.height, _text(edge.lines)
     for numbering in _numberings(edge):
         yield edge.is_head, edge.height, _text(edge.words), numbering
-
-
-def _roman(numeral: str) -> int:
-    """The value of a Roman numeral. Example: "xiv" -> 14."""
-    digits = [*(_NUMERALS[digit] for digit in numeral.casefold()), 0]
-    return sum(-digit if digit < following else digit for digit, following in pairwise(digits))
