@@ -147,29 +147,22 @@ def _omml_inside(part: Element) -> str:
     return "".join(map(_omml, part))
 
 
-def _omml(part: Element) -> str:  # noqa: PLR0911 a table
-    if part.tag in _WRITTEN_OMML:
-        names, as_text = _WRITTEN_OMML[part.tag]
-        inside = (child(part, name) for name in names)
-        return as_text(part, *(_omml_inside(inner) if inner is not None else "" for inner in inside))
-    match part.tag:
-        case "t":
-            return (part.text or "").replace(_APPLIED, " ")
-        case "d":
-            opening = value(part, "dPr", "begChr") if child(part, "dPr", "begChr") is not None else "("
-            closing = value(part, "dPr", "endChr") if child(part, "dPr", "endChr") is not None else ")"
-            return f"{opening}{_listed(part, ', ')}{closing}"
-        case "m":
-            return f"[{_omml_inside(part).removesuffix('; ')}]"
-        case "mr":
-            return f"{_listed(part, ', ')}; "
-        case "eqArr":
-            return _listed(part, "; ")
-    return _omml_inside(part)
+def _omml(part: Element) -> str:
+    names, as_text = _WRITTEN_OMML.get(part.tag, ((), _omml_inside))
+    inside = (child(part, name) for name in names)
+    return as_text(part, *(_omml_inside(inner) if inner is not None else "" for inner in inside))
 
 
 def _listed(part: Element, separator: str) -> str:
     return separator.join(_omml_inside(element) for element in part if element.tag == "e")
+
+
+def _omml_fenced(part: Element) -> str:
+    ends = zip(("begChr", "endChr"), "()", strict=True)
+    opening, closing = (
+        value(part, "dPr", name) if child(part, "dPr", name) is not None else usual for name, usual in ends
+    )
+    return f"{opening}{_listed(part, ', ')}{closing}"
 
 
 def _omml_fraction(part: Element, over: str, under: str) -> str:
@@ -181,6 +174,11 @@ def _omml_sum(part: Element, low: str, high: str, base: str) -> str:
 
 
 _WRITTEN_OMML: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
+    "t": ((), lambda part: (part.text or "").replace(_APPLIED, " ")),
+    "d": ((), _omml_fenced),
+    "m": ((), lambda part: f"[{_omml_inside(part).removesuffix('; ')}]"),
+    "mr": ((), lambda part: f"{_listed(part, ', ')}; "),
+    "eqArr": ((), lambda part: _listed(part, "; ")),
     "f": (("num", "den"), _omml_fraction),
     **dict.fromkeys(
         ("sSup", "sSub", "sSubSup"), (("e", "sub", "sup"), lambda _, *texts: _with_scripts(*texts))

@@ -176,7 +176,7 @@ _TABLES = {
 }
 
 
-def _symbol_font(font: str) -> str:
+def symbol_font(font: str) -> str:
     """The name of a symbol font in `_FONTS`, "" for other fonts."""
     match = _FONT.fullmatch(font)
     return re.sub("[ -]", "", match[1].casefold()) if match else ""
@@ -190,15 +190,10 @@ def with_symbols(text: str, font: str) -> str:
 
     Words stay: many programs and browsers show them in another font. "llll" is no word, but four ●.
     """
-    name = _symbol_font(font)
+    name = symbol_font(font)
     if not name or any(len({*word.casefold()}) > 2 for word in _WORD.findall(text)):  # noqa: PLR2004 kinds of signs
         return text
     return text.translate(_TABLES[name])
-
-
-def is_symbol_font(font: str) -> bool:
-    """Whether a font is Symbol, Wingdings or Webdings."""
-    return bool(_symbol_font(font))
 
 
 def shown_by(character: str, font: str) -> str:
@@ -209,7 +204,7 @@ def shown_by(character: str, font: str) -> str:
     """
     code = ord(character)
     symbols = _EITHER if code > _PRIVATE and _STAND_IN.fullmatch(font) else {}
-    symbols = _FONTS.get(_symbol_font(font), symbols)
+    symbols = _FONTS.get(symbol_font(font), symbols)
     if unicodedata.normalize("NFKC", character) not in symbols.values():
         character = symbols.get(code % _PRIVATE if code > _PRIVATE else code) or _ADOBE.get(code, character)
     return character.strip(_PIECES)

@@ -57,22 +57,28 @@ def parse(data: bytes, name: str) -> Document:
         reader.blocks(body)
         reader.margins(body)
     draft = reader.draft
-    draft.pages = [0, *draft.pages] if _noted_page_count(package) == len(draft.pages) + 1 else []
+    noted = package.xml_if_there("docProps/app.xml").findtext("Pages", "")
+    is_whole = 1 < whole_number(noted, max_digits=5) == len(draft.pages) + 1
+    draft.pages = [0, *draft.pages] if is_whole else []
     draft.left_out["comment"] = len([*reader.part("comments").iter("comment")])
     title = reader.title or reader.cover()
     return document_of_draft(draft, name, MIME_TYPE, core_properties(package), title=title)
 
 
-def _noted_page_count(package: Package) -> int:
-    """The number of pages that Word noted when it saved the document, else 0."""
-    properties = package.xml_if_there("docProps/app.xml")
-    count = whole_number(properties.findtext("Pages", ""), max_digits=5)
-    return count if count > 1 else 0
-
-
 def _font(about: Element | None) -> str:
     fonts = child(about, "rFonts")
     return (fonts.get("ascii") or fonts.get("hAnsi") or "") if fonts is not None else ""
+
+
+def _fonts(paragraph: Element) -> set[str]:
+    """The fonts of a paragraph's text; "" is the font of its style."""
+    return {_font(child(run, "rPr")) for run in paragraph.iter("r") if child(run, "t") is not None}
+
+
+def _is_bold(paragraph: Element, bold: bool) -> bool:  # noqa: FBT001 what its style says
+    runs = [run for run in paragraph.iter("r") if any((text.text or "").strip() for text in run.iter("t"))]
+    stated = (is_on(run, "rPr", "b") if child(run, "rPr", "b") is not None else bold for run in runs)
+    return bool(runs) and all(stated)
 
 
 class _Reader:
@@ -168,7 +174,7 @@ class _Reader:
         if style.name.startswith(_CONTENTS):  # it repeats the headings, and would be found in their place
             return
         level = _level(about, style.level)
-        bold = self._is_bold(paragraph, style.bold)
+        bold = _is_bold(paragraph, style.bold)
         is_heading = level or bold or style.name == "title"  # a bold line may become one
         text = self._inline(paragraph, with_links=not is_heading)
         mark, depth = self._mark(paragraph, text)
@@ -179,7 +185,7 @@ class _Reader:
             self.draft.heading(f"{mark} {text}" if mark and mark != "-" else text, level)
         elif mark:
             self.draft.item(text, depth, mark, bold=bold)
-        elif is_code(style, self._fonts(paragraph), is_indented=text[:1].isspace()):
+        elif is_code(style, _fonts(paragraph), is_indented=text[:1].isspace()):
             self.draft.code(text)
         else:
             self.draft.paragraph(text, bold=bold)
@@ -224,18 +230,6 @@ class _Reader:
             self._cover.append((size, " ".join(text.split())))
         self._first_page_ended = any(map(_ends_page, paragraph.iter()))
 
-    def _fonts(self, paragraph: Element) -> set[str]:
-        """The fonts of a paragraph's text; "" is the font of its style."""
-        return {_font(child(run, "rPr")) for run in paragraph.iter("r") if child(run, "t") is not None}
-
-    def _is_bold(self, paragraph: Element, bold: bool) -> bool:  # noqa: FBT001 what its style says
-        runs = [
-            run for run in paragraph.iter("r") if any((text.text or "").strip() for text in run.iter("t"))
-        ]
-        return bool(runs) and all(
-            is_on(run, "rPr", "b") if child(run, "rPr", "b") is not None else bold for run in runs
-        )
-
     def _inline(self, parent: Element, *, with_links: bool = True) -> str:
         """The text of a paragraph, with insertions and without deletions; links lead to web addresses."""
         texts = []
@@ -261,7 +255,8 @@ class _Reader:
         about = child(run, "rPr")
         vanish = child(about, "vanish")  # stated at all, it overrides the style
         hidden = is_on(about, "vanish") if vanish is not None else self._styles[value(about, "rStyle")].hidden
-        if hidden or _is_tiny(about):
+        is_tiny = 0 < whole_number(value(about, "sz")) <= 2  # noqa: PLR2004 half points, which nobody can read
+        if hidden or is_tiny:
             self.draft.left_out["text"] += any((text.text or "").strip() for text in run.iter("t"))
             return ""
         height = HEIGHTS.get(value(about, "vertAlign"), 0)
@@ -403,12 +398,6 @@ def _level(about: Element | None, styled: int) -> int:
     if len(level) != 1 or not level.isdecimal():
         return styled
     return int(level) + 1 if level < "9" else 0
-
-
-def _is_tiny(about: Element | None) -> bool:
-    """Whether text is at most 1 point high, which nobody can read."""
-    size = value(about, "sz")
-    return size.isdecimal() and 0 < int(size[:5]) <= 2  # noqa: PLR2004 half points
 
 
 def _ends_page(element: Element) -> bool:

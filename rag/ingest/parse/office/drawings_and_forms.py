@@ -151,17 +151,12 @@ def _with_signs(run: str, about: Element | None) -> str:
 
 def picture_words(drawn: Element) -> Iterator[str]:
     """The distinct alternative texts below an element, without generated ones and without ornaments."""
-    described = (part for part in drawn.iter() if part.tag in {"docPr", "cNvPr", "shape", "imagedata"})
-    texts = (_alternative(part) for part in described if not _is_ornament(part))
-    yield from dict.fromkeys(filter(None, map(alternative_text, texts)))
-
-
-def _alternative(part: Element) -> str:
-    return part.get("descr", "") or (part.get("alt", "") if part.tag == "shape" else "")
-
-
-def _is_ornament(part: Element) -> bool:
-    return any(mark.tag == "decorative" and mark.get("val") in {"1", "true"} for mark in part.iter())
+    texts = dict[str, None]()
+    for part in (part for part in drawn.iter() if part.tag in {"docPr", "cNvPr", "shape", "imagedata"}):
+        if not any(mark.tag == "decorative" and mark.get("val") in {"1", "true"} for mark in part.iter()):
+            text = part.get("descr", "") or (part.get("alt", "") if part.tag == "shape" else "")
+            texts[alternative_text(text)] = None
+    return filter(None, texts)
 
 
 T = TypeVar("T")

@@ -125,7 +125,8 @@ class _Reader:
         data = child(shape, "graphic", "graphicData")
         for element in data if data is not None else ():
             if element.tag == "tbl":
-                self.draft.table(_rows(element))
+                rows = descendants(element, "tr")
+                self.draft.table([[*map(_cell_text, descendants(row, "tc"))] for row in rows])
             drawings_and_forms.write_figure(self.draft, element, self._package, slide)
             for embedded in element.iter("oleObj"):
                 path = self._package.target(slide, embedded.get("r:id", ""))
@@ -218,11 +219,6 @@ class _Numbers:
         self._last[depth] = (form, start), number
         text = numeral(number, next((kind for name, kind in _NUMERALS.items() if form.startswith(name)), "1"))
         return f"({text})" if form.endswith("Both") else f"{text})" if form.endswith("ParenR") else f"{text}."
-
-
-def _rows(table: Element) -> list[list[str]]:
-    """The texts of a table's cells."""
-    return [[*map(_cell_text, descendants(row, "tc"))] for row in descendants(table, "tr")]
 
 
 def _cell_text(cell: Element) -> str:

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import islice
 
 from rag.ingest.parse.pdf.text_page import NAME_BYTES, Box, Pdfium, TextPage, Word, as_read
-from rag.ingest.parse.typefaces import SUP_END, as_script, is_symbol_font, shown_by
+from rag.ingest.parse.typefaces import SUP_END, as_script, shown_by, symbol_font
 
 _ACCENTS = dict(
     zip(
@@ -47,7 +47,7 @@ def show_letters(page: TextPage, raw: Pdfium) -> TextPage:
 
 def _show_symbols(page: TextPage, raw: Pdfium) -> None:
     # Where no font has symbols in place of letters, only characters for private use may show something else.
-    pattern = _VISIBLE if any(map(is_symbol_font, _fonts_on(raw))) else _PRIVATE
+    pattern = _VISIBLE if any(map(symbol_font, _fonts_on(raw))) else _PRIVATE
     letters = [*page.text]
     for match in pattern.finditer(page.text):
         letters[match.start()] = shown_by(match[0], page.font_name_at(match.start()))
