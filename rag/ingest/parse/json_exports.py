@@ -91,12 +91,9 @@ def _output_text(output: dict[str, object]) -> str:
         return html_page.content_of(page[: 10 * _MAX_OUTPUT])[:_MAX_OUTPUT]  # a page has more tags than text
     if text := _source_text(data.get("text/markdown") or data.get("text/latex")):
         return _IMAGE.sub(r"\1", text)[:_MAX_OUTPUT]
-    return _fenced_block(_short_output(_source_text(data.get("text/plain") or data.get("text"))), "")
-
-
-def _short_output(text: str) -> str:
+    text = _source_text(data.get("text/plain") or data.get("text"))
     excess = len(text) - _MAX_OUTPUT
-    return f"{text[:_MAX_OUTPUT]}\n… ({excess:,} more characters)" if excess > 0 else text
+    return _fenced_block(f"{text[:_MAX_OUTPUT]}\n… ({excess:,} more characters)" if excess > 0 else text, "")
 
 
 def _fenced_block(text: str, language: str) -> str:

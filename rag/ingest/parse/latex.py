@@ -401,7 +401,9 @@ class _Reader:
         text = _ESCAPED.sub(
             lambda m: self._placeholder(m[1] or ("~" if m[2] == "asciitilde" else "\\")), text
         )
-        text = _ACCENT.sub(_accented_letter, text)
+        text = _ACCENT.sub(
+            lambda m: unicodedata.normalize("NFC", (m[2] or m[3]).removeprefix("\\") + _MARKS[m[1]]), text
+        )
         text = _STYLED.sub("", _CITED.sub(self._cited, _PRINTED.sub(r"{\1}", text)))
         self._unknown |= dict.fromkeys(name for name in _NAME.findall(text) if name not in _KNOWN)
         text = _WITHOUT_ARGUMENT.sub(self._without_argument, text)
@@ -414,7 +416,10 @@ class _Reader:
         text = self._without_commands(text, is_line=is_line).replace("\\", "")
         text = re.sub(r"[{}]", "", text).replace("~", " ")
         text = text.replace("---", "—").replace("--", "–").replace("``", "“").replace("''", "”")
-        return with_scripts(self._with_single_characters(text.strip()))
+        # Single characters are restored; listings and formulas stay placeholders.
+        kept = self._kept
+        text = _KEPT.sub(lambda m: kept[int(m[1])] if len(kept[int(m[1])]) == 1 else m[0], text.strip())
+        return with_scripts(text)
 
     def _cited(self, match: re.Match[str]) -> str:
         """What stands for a reference in brackets: keys, or titles that the file has for them."""
@@ -451,10 +456,6 @@ class _Reader:
         self._named[name] = None
         return self._placeholder(f"\\{name}")
 
-    def _with_single_characters(self, text: str) -> str:
-        """The text with single verbatim characters restored; listings and formulas stay placeholders."""
-        return _KEPT.sub(lambda m: self._kept[int(m[1])] if len(self._kept[int(m[1])]) == 1 else m[0], text)
-
     def _placeholder(self, verbatim: str, *, apart: bool = False) -> str:
         self._kept.append(verbatim)
         mark = f"\ue000{len(self._kept) - 1}\ue001"
@@ -474,8 +475,3 @@ def _argument_text(command: re.Match[str]) -> str:
     before = command.string[max(0, command.start() - _LONGEST_NAME) : command.start()]
     gap = " " if before[-1:].isalpha() and _ENDS_IN_NAME.search(before) else ""  # \noindent\textbf{Note}
     return gap + text + (" " if command[3] and command[1] not in _KNOWN else "")
-
-
-def _accented_letter(match: re.Match[str]) -> str:
-    letter = (match[2] or match[3]).removeprefix("\\")
-    return unicodedata.normalize("NFC", letter + _MARKS[match[1]])

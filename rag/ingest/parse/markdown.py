@@ -133,7 +133,8 @@ def _with_versions_on_one_level(blocks: Sequence[Block]) -> Iterator[Block]:
     Such a heading ("### 3.1.1") would be below another release, and beside its own "### Bug Fixes". It gets
     the level of that release, or the first one that of the outermost releases. But 3.2.1 stays below 3.2.
     """
-    numbers = {part.start: match[1] for part in blocks if (match := _version_heading(part))}
+    headings = (part for part in blocks if part.kind == "heading")
+    numbers = {part.start: match[1] for part in headings if (match := _VERSION_HEADING.fullmatch(part.title))}
     outermost = min((part.level for part in blocks if part.start in numbers), default=0)
     above: list[Block] = []  # the headings that a block stands below
     for part in blocks:
@@ -158,10 +159,6 @@ def _shallower(headings: Sequence[Block], level: int) -> list[Block]:
 _DAY = r"[0-9][\W\d_]*|[A-Z][a-z]+\.? [0-9]{1,2},? [0-9]{4}\W*|[0-9]{1,2}\.? [A-Z][a-zä]+ [0-9]{4}\W*"
 _VERSION_HEADING = re.compile(rf"\[?v?([0-9]+(?:\.[0-9]+)+(?:-[\w.]+)?)\]?[\W_]*(?:{_DAY})?")
 """A version, and at most a date behind it: "3.1.1 (2024-05-30)"."""
-
-
-def _version_heading(part: Block) -> re.Match[str] | None:
-    return _VERSION_HEADING.fullmatch(part.title) if part.kind == "heading" else None
 
 
 def _with_properties(document: Document, head: str, entries: Mapping[str, str]) -> Document:

@@ -82,25 +82,17 @@ class Value(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A record: its heading, of its key and its title, and its values, with the labels of those two."""
+    """A record: its heading, of its key and its title, and its values, with the labels of those two.
 
-    record: Mapping[str, object]
-    lifted: Mapping[str, object]
+    `as_written` has values that were lifted behind the label of what they are in.
+    """
+
     heading: str
     has_title: bool
     has_text: bool
     values: Sequence[Value]
+    as_written: Iterable[Value]
     in_heading: Collection[str]
-
-    @property
-    def values_as_written(self) -> Iterable[Value]:
-        """All values, with those that were lifted behind the label of what they are in."""
-        return self.values if self.lifted is self.record else values_of(self.record)
-
-    @property
-    def below_heading(self) -> Sequence[Value]:
-        """The values that aren't in the heading."""
-        return [value for value in self.values if value.label not in self.in_heading]
 
 
 def records_document(
@@ -110,7 +102,7 @@ def records_document(
     records = [*records]
     title, metadata = record_facts(records)
     entries = [*map(_entry, records)]
-    rows = (compose([_table(entry.values_as_written)]) for entry in entries)
+    rows = (compose([_table(entry.as_written)]) for entry in entries)
     text, blocks = joined(_sections(entries) or rows)
     if above:
         text, blocks = joined([compose([Part("paragraph", above)]), *([(text, blocks)] if blocks else [])])
@@ -153,7 +145,7 @@ def _sections(entries: Sequence[_Entry]) -> list[Piece]:
     """A section for each of several records; none if they are rows of a table, or have too many parts."""
     pieces, count = list[Piece](), 0
     for entry in entries if len(entries) > 1 and _are_sections(entries) else ():
-        values = entry.below_heading
+        values = [value for value in entry.values if value.label not in entry.in_heading]
         head = compose([heading(entry.heading, 2), facts_part(values)])
         pieces.append(joined([head, *text_pieces(values)]))
         count += len(pieces[-1][1])
@@ -208,11 +200,9 @@ def _table(values: Iterable[Value]) -> Part:
     Example: {"name": "Ada", "born": 1815, "tags": ["a", "b"], "died": None} ->
     "name: Ada", "born: 1815" and "tags: a, b".
     """
-    return Part("table", "\n".join(value.line for value in sorted(values, key=_is_item)))
-
-
-def _is_item(value: Value) -> bool:
-    return value.kind == "item"
+    return Part(
+        "table", "\n".join(value.line for value in sorted(values, key=lambda value: value.kind == "item"))
+    )
 
 
 def _entry(record: Mapping[str, object]) -> _Entry:
@@ -222,8 +212,6 @@ def _entry(record: Mapping[str, object]) -> _Entry:
     values = [*values_of(lifted)]
     in_heading = {name.strip() for name in (title_key, key) if name}
     return _Entry(
-        record,
-        lifted,
         heading=title if _begins_with(title, number) else f"{number} {title}".strip(),
         has_title=bool(title),
         has_text=any(
@@ -231,6 +219,7 @@ def _entry(record: Mapping[str, object]) -> _Entry:
             for value in values
         ),
         values=values,
+        as_written=values if lifted is record else values_of(record),
         in_heading=in_heading,
     )
 

@@ -193,13 +193,10 @@ def definitions(text: str, suffix: str) -> tuple[Definition, ...]:
     if module not in INSTALLED or len(text) > MAX_CHARACTERS or _is_generated(text):
         return ()
     finder = _Finder(text)
-    outermost = finder.among(_parser(module, function).parse(_in_ascii(text)).root_node, 0)
+    # With a byte for each character, positions in bytes, as tree-sitter's, are those of the text.
+    ascii_text = _BEYOND_ASCII.sub(lambda match: " " if match[0].isspace() else "x", text).encode()
+    outermost = finder.among(_parser(module, function).parse(ascii_text).root_node, 0)
     return outermost if finder.broken <= MAX_BROKEN * len(text) else ()
-
-
-def _in_ascii(text: str) -> bytes:
-    """The text with a byte for each character, so that positions in bytes, as tree-sitter's, are its own."""
-    return _BEYOND_ASCII.sub(lambda match: " " if match[0].isspace() else "x", text).encode()
 
 
 def _is_generated(text: str) -> bool:
@@ -238,18 +235,16 @@ class _Finder:
                 self.broken += node.end_byte - node.start_byte
             elif inner := _defining_node(node):
                 start = _start_with_comments(node, leading)
-                yield Definition(start, node.end_byte, *self._title_and_members(inner, depth))
+                is_container = inner.type in _CONTAINERS | _TYPES
+                title = self._signature(inner) if is_container else self._name(inner)
+                inside = self.among(inner, depth + 1) if is_container else ()
+                yield Definition(start, node.end_byte, title, inside)
             elif node.type in _TRANSPARENT:
-                inside = [*self._definitions_in(node, depth)]
-                if node.type == _GROUP and inside:  # its first line belongs to the first type
-                    inside[0] = inside[0]._replace(start=_start_with_comments(node, leading))
-                yield from inside
+                group = [*self._definitions_in(node, depth)]
+                if node.type == _GROUP and group:  # its first line belongs to the first type
+                    group[0] = group[0]._replace(start=_start_with_comments(node, leading))
+                yield from group
             leading = []
-
-    def _title_and_members(self, node: Node, depth: int) -> tuple[str, tuple[Definition, ...]]:
-        if node.type not in _CONTAINERS | _TYPES:
-            return self._name(node), ()
-        return self._signature(node), self.among(node, depth + 1)
 
     def _name(self, node: Node) -> str:
         names = (child for child in node.named_children if child.type in _NAMES)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 from textwrap import dedent
-from typing import NamedTuple
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
@@ -96,34 +96,15 @@ def parse(text: str, name: str) -> Document:
     # References are filled in before the text is composed, which has their words then.
     elsewhere = fill_references(root) if is_text else []
     body, blocks = compose(parts_of(root) if is_text else _records(root))
-    about = document_facts(root)
-    return Document(
-        text=body,
-        title=(about.title if is_text else "") or name,
-        mime_type="application/xml",
-        blocks=blocks,
-        date=about.date,
-        url=about.url,
-        metadata=about.metadata,
-        remarks=(
-            *(_includes(root) if is_text else ()),
-            *([f"{_OF_OTHERS} [name]: {names_briefly(elsewhere, NAMED)}"] if elsewhere else ()),
-            *_unknown_entities(text, body),
-            *omission_remarks(lines, "line on a map", "lines on a map"),
-        ),
-    )
-
-
-def _includes(root: Element) -> Iterator[str]:
-    """The remark on files that a document includes, if there are any."""
-    if count := len([*named(root.iter(), {"include", "coderef"})]):
-        yield f"it includes other files, which were not read with it: {count}"
-
-
-def _unknown_entities(text: str, body: str) -> Iterator[str]:
-    """The remark on names in the body that stand for texts in other files, if there are any."""
+    remarks = omission_remarks(lines, "line on a map", "lines on a map")
     if names := unknown_entities(text, body):
-        yield f"{_OF_OTHERS} &name;: {names_briefly(names, NAMED)}"
+        remarks.insert(0, f"{_OF_OTHERS} &name;: {names_briefly(names, NAMED)}")
+    if elsewhere:
+        remarks.insert(0, f"{_OF_OTHERS} [name]: {names_briefly(elsewhere, NAMED)}")
+    if is_text and (count := len([*named(root.iter(), {"include", "coderef"})])):
+        remarks.insert(0, f"it includes other files, which were not read with it: {count}")
+    document = Document(body, name, "application/xml", blocks, remarks=tuple(remarks))
+    return _with_facts(document, root, has_title=is_text)
 
 
 def _code_document(text: str, name: str, remark: str = "") -> Document:
@@ -213,23 +194,15 @@ _DATES = frozenset({"pub-date", "pubdate", "date", "created", "revised", "public
 _KEYWORDS = frozenset({"kwd", "keyword", "subjectterm"})
 
 
-class DocumentFacts(NamedTuple):
-    """The title, date, address and metadata that a document states; empty or None otherwise."""
-
-    title: str
-    date: datetime | None
-    url: str | None
-    metadata: Mapping[str, str]
-
-
-def document_facts(root: Element) -> DocumentFacts:
-    """The facts in the head of a document, or directly below its root if it has no head."""
+def _with_facts(document: Document, root: Element, *, has_title: bool) -> Document:
+    """The document with the facts in its head, or directly below its root if it has no head."""
     head = next(named(root.iter(), HEADS), None)
     near = list(head.iter()) if head is not None else [*root, *chain(*named(root, {"refnamediv"}))]
     titles = (words(element) for tag in _TITLES for element in named([*near, *root], {tag}))
     days = (day for element in named(near, _DATES) for day in _days(element))
-    return DocumentFacts(
-        title=next(filter(None, titles), ""),
+    return replace(
+        document,
+        title=next(filter(None, titles if has_title else ()), document.title),
         date=next(filter(None, map(date, days)), None),
         url=_address(near),
         metadata=facts(

@@ -30,12 +30,13 @@ from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.decode import decode_part, decoded_unicode
 from rag.ingest.parse.document_parts import (
-    GAP,
     SUFFIXES_OF_TYPES,
     Member,
+    Part,
     UniqueNames,
     block,
     clean,
+    compose,
     facts,
     moment,
     paragraphs,
@@ -46,7 +47,7 @@ from rag.ingest.parse.document_parts import (
 from rag.ingest.parse.html_tables import is_no_data, without_layout_tables
 from rag.ingest.parse.mail import calendars
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.records import records_document
+from rag.ingest.parse.records import Piece, joined, records_document
 from rag.text.plain_text import one_line, words
 from rag.uris import web_address
 
@@ -120,18 +121,14 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
     subject, sent = header(message, "subject"), _sent_in_zone(message)
     about = {key: people(message, key) for key in ("from", "to", "cc")}
     lines = [f"{key.title()}: {', '.join(names)}" for key, names in about.items() if names]
-    lines += [f"Date: {_in_zone(sent)}"] if sent else []
+    # As its sender saw it: "2024-03-04 23:30 -0500".
+    lines += [f"Date: {sent:%Y-%m-%d %H:%M} {sent:%z}".replace("+0000", "UTC")] if sent else []
     attached = ", ".join(f"{name} ({_size(len(_data(part)))})" for name, part in parts.attached)
     lines += [f"Attachments: {attached}"] if attached else []
     if not (parts.bodies or attached or subject or parts.remarks):
         raise EmptyFileError("the mail has no content")
-    text = "\n".join(lines)
-    blocks = [*block(text, "paragraph", 0, len(text))]
-    for body, kind in parts.bodies:
-        text += GAP if text else ""
-        inner, inner_blocks = _document_body(body, kind, name)
-        blocks += shifted(inner_blocks, len(text))
-        text += inner
+    head = compose([Part("paragraph", "\n".join(lines))])
+    text, blocks = joined([head, *(_document_body(*body, name) for body in parts.bodies)])
     metadata = facts(
         author=[person.partition(" <")[0] for person in about["from"]],
         language=header(message, "content-language").partition(",")[0],
@@ -139,20 +136,18 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
         **about,
     )
     remarks = tuple(dict.fromkeys(parts.remarks))
-    return Document(
-        text, subject or name, mime_type, tuple(blocks), (), sent_at(message), None, metadata, remarks
-    )
+    return Document(text, subject or name, mime_type, blocks, (), sent_at(message), None, metadata, remarks)
 
 
 def _size(count: int) -> str:
     return f"{count:,} bytes" if count < 1000 else f"{count / 1000:,.0f} KB"  # noqa: PLR2004 a kilobyte
 
 
-def _document_body(text: str, kind: str, name: str) -> tuple[str, list[Block]]:
+def _document_body(text: str, kind: str, name: str) -> Piece:
     if kind == "text/html":
         # Mails are laid out by tables: as cells of these, each text would be a single line.
         text = html_page.parse(without_layout_tables(text, is_no_data), name, is_site=False).text
-    return text, [*_sections(text, markdown_blocks if kind == "text/html" else paragraphs)]
+    return text, tuple(_sections(text, markdown_blocks if kind == "text/html" else paragraphs))
 
 
 def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterator[Block]:
@@ -236,11 +231,6 @@ def sent_at(message: Message) -> datetime | None:
     """When a message was sent, else when the first server received it, in UTC; None if neither is stated."""
     sent = _sent_in_zone(message)
     return utc(sent) if sent else None
-
-
-def _in_zone(sent: datetime) -> str:
-    """A moment as its sender saw it: "2024-03-04 23:30 -0500"."""
-    return f"{sent:%Y-%m-%d %H:%M} {sent:%z}".replace("+0000", "UTC")
 
 
 def _sent_in_zone(message: Message) -> datetime | None:
