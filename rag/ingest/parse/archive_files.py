@@ -56,7 +56,7 @@ def members(data: bytes, name: str) -> Iterator[Member]:
         file = opener(io.BytesIO(data)) if opener else io.BytesIO(data)
         beginning = file.read(tarfile.BLOCKSIZE)
         file.seek(0)
-        if _is_tar(beginning):
+        if beginning[257:262] == b"ustar" or (beginning and not beginning.strip(b"\0")):
             yield from _tar_members(file)
         elif opener:
             yield _sized_member(name.rpartition(".")[0] or name, file.read(MAX_MEMBER_BYTES + 1))
@@ -150,7 +150,3 @@ def _sized_member(name: str, data: bytes) -> Member:
 def _too_large(name: str) -> Member:
     reason = f"unpacked it takes over {MAX_MEMBER_BYTES >> 20} MB"
     return Member(name, refused=reason, cause="too large")
-
-
-def _is_tar(beginning: bytes) -> bool:
-    return beginning[257:262] == b"ustar" or (bool(beginning) and not beginning.strip(b"\0"))

@@ -228,7 +228,7 @@ def _parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
         at += 1
         if first in author_lines and not _HEADING.match(line):
             continue
-        is_text = _is_text(line)
+        is_text = bool(line) and not _is_special(line) and not _is_omitted(line)
         here: BlockKind = "list" if _ITEM.match(line) else kind if block_lines else "paragraph"
         if not is_text or here != kind:
             yield Part(kind, _readable("\n".join(block_lines)))
@@ -244,7 +244,8 @@ def _parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
             block_lines.append("" if line == "+" else line)
         if _BLOCK_ATTRIBUTES.match(line):
             attributes += line
-            label = _label(line) or label
+            mark = _ADMONITION.match(line) or _QUOTED.match(line)  # "WARNING:", or whom it quotes
+            label = f"{mark[1]}:" if mark else label
         elif not _BLOCK_TITLE.match(line):
             attributes = ""
     yield Part(kind, _readable("\n".join(block_lines)))
@@ -255,7 +256,11 @@ def _marked_block(lines: Sequence[str], at: int, attributes: str) -> tuple[Part,
     line = lines[at].rstrip()
     if _FENCE.match(line):
         end = _end(lines, at + 1, line)
-        return _code(lines[at + 1 : end - 1], line, attributes), end
+        language = _SOURCE.search(attributes)
+        code = (
+            "" if line.startswith("////") else "\n".join(lines[at + 1 : end - 1])
+        )  # slashes fence a comment
+        return listing(code, language[1] if language else ""), end
     if _TABLE.match(line):
         end = _end(lines, at + 1, line)
         return Part("table", _table(lines[at + 1 : end - 1], line, attributes)), end
@@ -266,25 +271,9 @@ def _marked_block(lines: Sequence[str], at: int, attributes: str) -> tuple[Part,
     return (Part("paragraph", _readable(match[1])), at + 1) if match else None
 
 
-def _label(attributes: str) -> str:
-    """What a reader sees at a block with these attributes: "WARNING:", or whom it quotes."""
-    match = _ADMONITION.match(attributes) or _QUOTED.match(attributes)
-    return f"{match[1]}:" if match else ""
-
-
-def _is_text(line: str) -> bool:
-    return bool(line) and not _is_special(line) and not _is_omitted(line)
-
-
 def _precedes_text(line: str) -> bool:
     """Whether a line is none of a block's text but stands before it: blank, a title, a border, attributes."""
     return not line or _is_omitted(line) or bool(_BLOCK_TITLE.match(line) or _BOX.match(line))
-
-
-def _code(lines: Sequence[str], fence: str, attributes: str) -> Part:
-    """A listing as code; empty for a comment, whose fence is slashes."""
-    language = _SOURCE.search(attributes)
-    return listing("" if fence.startswith("////") else "\n".join(lines), language[1] if language else "")
 
 
 def _table(lines: Sequence[str], fence: str, attributes: str) -> str:

@@ -67,6 +67,7 @@ _REDIRECT = re.compile(
     r"\?(?:[^\"'<>]{0,2000}?(?:&|;))?(?:q|url|u)=(https?(?::|%3a)[^\"'<>&\s]{1,2000})[^\"'<>]*",
     re.IGNORECASE,
 )
+"""A link that leads over a service which counts or checks it."""
 _LEVEL = re.compile(
     r"(?P<end></li\s*>\s*</(?:ul|ol)\s*>\s*)?(?P<open><(?P<tag>ul|ol)\b[^<>]{0,500}?\blst-\w+-(?P<level>\d)\b[^<>]*>)"
     r"|</(?:ul|ol)\s*>",
@@ -87,7 +88,10 @@ def in_plain_html(page: str) -> tuple[str, str, int]:
     The title is a heading, notes stand below what refers to them, and lists inside each other.
     Example: '<p class="c1 title">Trip</p>' -> '<h1>Trip</h1>' with the title "Trip".
     """
-    page, comments = _COMMENT.subn("", with_real_addresses(_GRID.sub("", page)))
+    page = _REDIRECT.sub(
+        lambda link: link[1] + html.escape(unquote(html.unescape(link[2]))), _GRID.sub("", page)
+    )
+    page, comments = _COMMENT.subn("", page)
     titles: list[str] = []
 
     def heading(words: str, level: int) -> str:
@@ -105,14 +109,11 @@ def in_plain_html(page: str) -> tuple[str, str, int]:
     return _with_bold_classes(page), next(iter(titles), ""), comments
 
 
-def with_real_addresses(page: str) -> str:
-    """The page with links that lead where they say, not over a service that counts or checks them."""
-    return _REDIRECT.sub(lambda link: link[1] + html.escape(unquote(html.unescape(link[2]))), page)
-
-
 def _with_notes_below(page: str) -> str:
     """The page with each footnote below the block that refers to it, and without marks of comments."""
-    notes = {note["number"]: _words(note["text"]) for note in _NOTE.finditer(page)}
+    # Without the number at the beginning of each, which leads back.
+    texts = {note["number"]: note["text"].partition("</a>")[2] for note in _NOTE.finditer(page)}
+    notes = {number: _AROUND.sub("", text).replace("&nbsp;", " ").strip() for number, text in texts.items()}
     page = _NOTE.sub("", page)
     changes: list[tuple[int, int, str]] = []
     for mark in _MARK.finditer(page):
@@ -125,11 +126,6 @@ def _with_notes_below(page: str) -> str:
             at = end.start() if end else mark.end()
             changes.append((at, at, f"<p>[^{mark['number']}]: {note}</p>"))
     return with_replacements(page, sorted(changes, key=lambda change: change[:2]))
-
-
-def _words(note: str) -> str:
-    """The text of a note, with its links, but without the number at its beginning, which leads back."""
-    return _AROUND.sub("", note.partition("</a>")[2]).replace("&nbsp;", " ").strip()
 
 
 def _with_nested_lists(page: str) -> str:

@@ -476,17 +476,13 @@ class _Finder(HTMLParser):
         letters = _prose(content)
         if is_outermost and (not letters or _is_links(content)):
             return
-        label = self._label_of(closed)
+        of_tab = closed.attributes.get("aria-labelledby") if is_tab else None
+        names = (of_tab, closed.attributes.get("id"))
+        label = next((self._labels[name] for name in names if name and name in self._labels), None)
         if is_tab or control or label is not None:
             self._open(closed, label or "", end)
         elif not any(self._tags[part] for part in (*_BOXES, "nav")) and "<math" not in content:
             self.hidden += letters >= _FEWEST_LETTERS
-
-    def _label_of(self, closed: _Open) -> str | None:
-        """The label that a control has for this part; None without a control."""
-        of_tab = closed.attributes.get("aria-labelledby") if closed.role == "tabpanel" else None
-        names = (of_tab, closed.attributes.get("id"))
-        return next((self._labels[name] for name in names if name and name in self._labels), None)
 
     def _open(self, closed: _Open, label: str, end: int) -> None:
         """Show a part below its label, which a button right before it has itself."""
@@ -496,10 +492,6 @@ class _Finder(HTMLParser):
         if control and closed.role != "tabpanel":
             start, stop = control.start, control.end
             label = "" if control.in_head or _ELSEWHERE.search(self._html[start:stop]) else control.label
-        self._name(start, stop, label, end)
-
-    def _name(self, start: int, stop: int, label: str, end: int) -> None:
-        """Replace a slice by a label, if that has words; it is the label of what follows up to the end."""
         if any(map(str.isalnum, label)):
             opening = f"<details><summary>{escape(label)}</summary>"
             self.opened += [(start, stop, opening), (end, end, "</details>")]

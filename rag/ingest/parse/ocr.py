@@ -95,13 +95,15 @@ def _sheet(pixels: Any, scale: float) -> PageLines:  # noqa: ANN401 see above
 def _with_usual_heights(lines: list[Line]) -> list[Line]:
     """The lines with the usual height unless theirs clearly differs: boxes fit their letters tightly."""
     usual = median(line.box.height for line in lines) if lines else 0.0
-    lowest, highest = usual / _SAME, usual * _SAME
-    return [_with_height(line, usual) if lowest < line.box.height < highest else line for line in lines]
-
-
-def _with_height(line: Line, height: float) -> Line:
-    box = line.box._replace(top=line.box.middle - height / 2, bottom=line.box.middle + height / 2)
-    return line._replace(box=box, size=round(height * _LETTERS))
+    return [
+        line._replace(
+            box=line.box._replace(top=line.box.middle - usual / 2, bottom=line.box.middle + usual / 2),
+            size=round(usual * _LETTERS),
+        )
+        if usual / _SAME < line.box.height < usual * _SAME
+        else line
+        for line in lines
+    ]
 
 
 def _recognized_lines(pixels: Any) -> list[tuple[Any, str, float]]:  # noqa: ANN401 see above

@@ -73,8 +73,10 @@ def _undeclared(text: str) -> dict[str, None]:
 
 def _with_entities(text: str) -> str:
     """The text with a declaration for each entity that it calls and doesn't declare."""
-    declarations = "".join(
-        f'<!ENTITY {name} "{_as_value(_CHARACTERS.get(name, f"&{name};"))}">' for name in _undeclared(text)
+    values = ((name, _CHARACTERS.get(name, f"&{name};")) for name in _undeclared(text))
+    declarations = "".join(  # a value is parsed where it is declared and where it is called
+        f'<!ENTITY {name} "{"".join(f"&#38;#{ord(character)};" for character in value)}">'
+        for name, value in values
     )
     if not declarations:
         return text
@@ -83,11 +85,6 @@ def _with_entities(text: str) -> str:
         return f"<!DOCTYPE x [{declarations}]>{text}"
     before, after = text[: doctype.end()], text[doctype.end() :]
     return f"{before}{declarations}{after}" if doctype["subset"] else f"{before} [{declarations}]{after}"
-
-
-def _as_value(text: str) -> str:
-    """Characters as the value of an entity, which is parsed where it is declared and where it is called."""
-    return "".join(f"&#38;#{ord(character)};" for character in text)
 
 
 def plain_name(name: str) -> str:
@@ -216,7 +213,10 @@ def fill_references(root: Element) -> list[str]:
             attribute(reference, name).rpartition("#")[2].rpartition("/")[2] for name in (*_TARGETS, *_CALLS)
         )
         target = next((targets[id_] for id_ in ids if id_ in targets), None)
-        text = _words_called(reference, target) if target is not None and room > 0 else ""
+        text = ""
+        if target is not None and room > 0:
+            titles = [target] if attribute(reference, "conref") else named(target, _HEADINGS)
+            text = next(map(words, titles), "")  # all of it where it is to be repeated
         room -= len(text)  # a small file may repeat a large text endlessly
         name = re.split("[#/]", called)[-1]
         if not text and name:
@@ -224,13 +224,6 @@ def fill_references(root: Element) -> list[str]:
             text = f"[{name}]"
         reference.text = text
     return list(names)
-
-
-def _words_called(reference: Element, target: Element) -> str:
-    """The title of a target, or all of it where it is to be repeated."""
-    if attribute(reference, "conref"):
-        return words(target)
-    return next((words(title) for title in named(target, _HEADINGS)), "")
 
 
 _PARTS_OF_NORM = ("gliederungsbez", "gliederungstitel", "enbez", "titel")

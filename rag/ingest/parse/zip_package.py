@@ -103,27 +103,25 @@ class Package:
         return self._last_related[1]
 
     def _relationships(self, name: str) -> dict[str, tuple[str, str]]:
+        related = {}
+        for relationship in self._links(name, is_external=False):
+            target = posixpath.join("/", posixpath.dirname(name), unquote(relationship.get("Target", "")))
+            kind = relationship.get("Type", "").rpartition("/")[2]
+            related[relationship.get("Id", "")] = kind, posixpath.normpath(target).lstrip("/")
+        return related
+
+    def _links(self, name: str, *, is_external: bool) -> Iterator[ET.Element]:
         folder, file = posixpath.split(name)
         root = self.xml_if_there(posixpath.join(folder, "_rels", f"{file}.rels"))
-        related = {}
         for relationship in root.iter("Relationship"):
-            if relationship.get("TargetMode") == "External":
-                continue
-            target = unquote(relationship.get("Target", ""))
-            path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
-            related[relationship.get("Id", "")] = (relationship.get("Type", "").rpartition("/")[2], path)
-        return related
+            if (relationship.get("TargetMode") == "External") == is_external:
+                yield relationship
 
     def addresses(self, name: str) -> dict[str, str]:
         """The web addresses that a part refers to, by their ids."""
-        folder, file = posixpath.split(name)
-        root = self.xml_if_there(posixpath.join(folder, "_rels", f"{file}.rels"))
-        outside = (
-            related for related in root.iter("Relationship") if related.get("TargetMode") == "External"
-        )
         return {
             related.get("Id", ""): address
-            for related in outside
+            for related in self._links(name, is_external=True)
             if (address := web_address(related.get("Target", "")))
         }
 

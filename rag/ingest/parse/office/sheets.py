@@ -236,7 +236,10 @@ class _Writer:
         above = [[*self._header.values()]] if continues else []
         texts = with_spanned([*above, *(self._texts(row, columns) for row in rows)])[len(above) :]
         lines = [*map(pipe_row, texts)]
-        if self._header and self._is_wide(lines):  # a passage would hold few rows, and its header mostly
+        is_wide = len(pipe_row(self._header.values())) > MAX_HEADER or sum(map(len, lines)) > MAX_ROW * len(
+            lines
+        )
+        if self._header and is_wide:  # a passage would hold few rows, and its header mostly
             first = 0 if continues else 1
             self._rows_as_lists(rows[first:], columns, texts[first:])
             return
@@ -286,10 +289,6 @@ class _Writer:
         are_long = any(2 * len(other.cells) > max(len(self._header), 4) for other in below)  # not pairs
         is_group = are_long or self._is_header_alone or _has_cross(below[0])
         return is_group and self._continues(*below)
-
-    def _is_wide(self, lines: list[str]) -> bool:
-        header = pipe_row(self._header.values())
-        return len(header) > MAX_HEADER or sum(map(len, lines)) > MAX_ROW * len(lines)
 
     def _caption(self, row: _Row, columns: list[int]) -> None:
         """Write a row above a table: a paragraph, or the names of groups of columns."""

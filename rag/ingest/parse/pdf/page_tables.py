@@ -267,7 +267,8 @@ def _whole_rows(
         if not _is_ruled_off(row[0].box, above[0].box, rules) and (
             _is_wrapped(whole[-1], filled, is_close=pitch < _AS_FAR * least)
             or (
-                _may_continue_cells(row, filled, above[0].box)
+                not filled[0]
+                and row[0].box.top - above[0].box.bottom <= _WRAPPED * above[0].box.height
                 and not _begins_row(whole[-1], filled, is_header=is_header, is_near=is_near)
             )
         ):
@@ -442,11 +443,6 @@ def _begins_row(above: Sequence[str], filled: Sequence[str], *, is_header: bool,
         return True
     is_full = 2 * len(pairs) > len(filled) and len(pairs) > 1
     return is_full and (bool(numbers) or not (in_brackets or any(reads_on(*pair) for pair in pairs)))
-
-
-def _may_continue_cells(row: Row, filled: Sequence[str], above: Box) -> bool:
-    """Whether a row may continue the cells above: its first column is empty, and it is right below them."""
-    return not filled[0] and row[0].box.top - above.bottom <= _WRAPPED * above.height
 
 
 def _is_ruled_off(box: Box, above: Box, rules: Sequence[Box]) -> bool:

@@ -243,7 +243,9 @@ def _groups_apart(inwards: Sequence[_Edge], again: frozenset[int]) -> Iterator[l
     group: list[_Edge] = []
     for at, (edge, inner) in enumerate(pairwise(inwards)):
         row, inner_row = edge.lines, inner.lines
-        is_of_table = _is_of_table(row, inner_row)
+        box, inner_box = row[0].box, inner_row[0].box
+        is_near = abs(box.top - inner_box.top) < _NEXT * box.height
+        is_of_table = is_near and min(len(row), len(inner_row)) > 1
         is_in_box = any(len(outer.lines) > 1 for outer in group) and id(edge) in again
         if is_of_table and not {id(edge), id(inner)} <= again:  # the text of the page has begun
             return
@@ -252,7 +254,8 @@ def _groups_apart(inwards: Sequence[_Edge], again: frozenset[int]) -> Iterator[l
             return
         group.append(edge)
         is_ruled = not any(map(str.isalnum, _text(inner_row)))
-        if is_ruled or (not is_of_table and _distance(row, inner_row) > _FROM_TEXT * row[0].box.height):
+        gap = max(box.top - inner_box.bottom, inner_box.top - box.bottom)
+        if is_ruled or (not is_of_table and gap > _FROM_TEXT * box.height):
             yield [*group, inner] if is_ruled else group
             group = []
 
@@ -276,28 +279,13 @@ def _number_in(line: Line, row: Row, reach: Box) -> str:
     """What may be a page number in a line; a bare number is alone, or apart from the words of its row."""
     match = _NUMBER_ALONE.fullmatch(line.text)
     heads = line is row[0] and row[-1].box.left - line.box.right < _HEADED * line.box.height
-    is_apart = len(row) == 1 or (_is_at_margin(line.box, reach) and not heads)
+    # At a margin, or in the middle of the page.
+    margins = line.box.left - reach.left, reach.right - line.box.right, abs(line.box.across - reach.across)
+    is_apart = len(row) == 1 or (min(margins) < _SLACK and not heads)
     if match and (match["page"] or is_apart):
         return line.text
     amid = _NUMBER_AMID_WORDS.search(line.text)
     return amid[0] if amid else ""
-
-
-def _is_at_margin(box: Box, reach: Box) -> bool:
-    """Whether a box begins or ends where the text of its page does, or is in the middle of that."""
-    return min(box.left - reach.left, reach.right - box.right, abs(box.across - reach.across)) < _SLACK
-
-
-def _distance(row: Row, inner: Row) -> float:
-    """The empty space between two rows."""
-    box, inner_box = row[0].box, inner[0].box
-    return max(box.top - inner_box.bottom, inner_box.top - box.bottom)
-
-
-def _is_of_table(row: Row, inner: Row) -> bool:
-    if min(len(row), len(inner)) < 2:  # noqa: PLR2004 one cell doesn't make a table
-        return False
-    return abs(row[0].box.top - inner[0].box.top) < _NEXT * row[0].box.height
 
 
 def _running_edges(edges: Sequence[_Edge]) -> Iterator[list[_Edge]]:
