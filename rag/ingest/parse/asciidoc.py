@@ -334,7 +334,6 @@ def _cells(lines: Sequence[str], mark: str) -> tuple[list[_Cell], int]:
 
 
 def _repeated(start: re.Match[str], text: str) -> list[_Cell]:
-    """A cell as often as the mark at its start says."""
     across, down = (min(max(int(start[name] or 1), 1), MAX_SPAN) for name in ("across", "down"))
     if start["sign"] == "*":
         return [_Cell(text.strip())] * across
@@ -342,7 +341,6 @@ def _repeated(start: re.Match[str], text: str) -> list[_Cell]:
 
 
 def _filled_rows(cells: Iterable[_Cell], columns: int) -> Iterator[list[str]]:
-    """The rows that the cells fill in turn."""
     merged = MergedCells()
     row: list[str] = []
     for cell in cells:
@@ -367,7 +365,6 @@ def _closing(mark: str) -> str:
 
 
 def _is_special(line: str) -> bool:
-    """Whether a line ends a paragraph without belonging to one."""
     patterns = (_FENCE, _TABLE, _BOX, _HEADING, _BLOCK_TITLE)
     return line[:4] == "////" or any(pattern.match(line) for pattern in patterns)
 

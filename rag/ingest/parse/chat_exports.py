@@ -101,7 +101,6 @@ def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str
 
 
 def _days(chat: _Chat, level: int) -> Iterator[Part]:
-    """The messages of people, below the date of each day."""
     day = ""
     for message in chat.messages:
         moment = f"{message.at:%Y-%m-%d %H:%M}" if message.at else ""
@@ -170,7 +169,6 @@ def _telegram_text(piece: object) -> str:
 
 
 def _telegram_extras(message: Mapping[str, Any]) -> Iterator[str]:
-    """What a message has besides its text: a picture or a file, a poll, a contact."""
     if media := next((key.replace("_", " ") for key in _MEDIA if message.get(key)), ""):
         file = string(message, "file_name")
         yield f"({media}: {file})" if file else f"({media})"
@@ -206,7 +204,6 @@ def _messenger_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
 
 
 def _messenger_texts(item: Mapping[str, Any]) -> Iterator[str]:
-    """What a message says, the page that it shares, and what else is in it."""
     text, share = string(item, "content") or string(item, "text"), item.get("share")
     yield text
     yield from (part for key in ("share_text", "link") if (part := string(share, key)) not in text)
@@ -247,7 +244,6 @@ def _slack_names(items: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slack_sender(item: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Who wrote a message: a person, or a program."""
     user = string(item, "user")
     program = string(item, "username") or string(item.get("bot_profile"), "name")
     return names.get(user) or program or user or "somebody"
@@ -262,7 +258,6 @@ def _thread_elsewhere(item: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def _slack_text(item: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """The text of a message with the names of people and files in it."""
 
     def plain(link: re.Match[str]) -> str:
         target, label = link[1], link[2] or ""
@@ -293,7 +288,6 @@ def _slack_texts(item: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _block_text(value: object) -> str:
-    """The text in blocks of a message in Slack, however they are nested."""
     if isinstance(value, list):
         return "\n".join(filter(None, map(_block_text, value)))
     if not isinstance(value, dict):

@@ -264,7 +264,6 @@ def codec_of(label: str) -> str:
 
 
 def _mark_of(data: bytes) -> str:
-    """The codec of a text's byte order mark, or ""."""
     return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
 
 
@@ -474,7 +473,6 @@ def _lines_beyond_ascii(text: str) -> str:
 
 
 def _first(lines: Iterable[Line], size: int) -> Iterator[Line]:
-    """Lines until they have this size together."""
     for line in lines:
         yield line
         size -= len(line)
@@ -508,7 +506,6 @@ def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
 
 
 def _confidences(data: bytes) -> dict[str, float]:
-    """The codecs that the detector offers, each with its confidence."""
     import chardet  # noqa: PLC0415 takes 0.4 s and 40 MB
 
     confidences: dict[str, float] = {}

@@ -224,7 +224,6 @@ class Draft:
 
 
 def _is_short(line: str) -> bool:
-    """Whether a bold line can be a heading."""
     is_line = len(line) <= MAX_BOLD_HEADING and "\n" not in line and not line.endswith(_SENTENCE_END)
     return is_line and any(map(str.isalpha, line))
 

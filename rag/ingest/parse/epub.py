@@ -123,7 +123,6 @@ def _labels(package: Package, items: dict[str, Element], path: str) -> dict[str,
 
 
 def _entries(root: Element) -> Iterator[tuple[str, str]]:
-    """References and their labels in a navigation document or an NCX."""
     for point in root.iter("navPoint"):
         content, label = child(point, "content"), child(point, "navLabel", "text")
         if content is not None and label is not None:

@@ -160,7 +160,6 @@ def _entries(root: yaml.Node | None) -> FrontMatter:
 
 
 def _values(name: str, node: yaml.Node) -> dict[str, str]:
-    """The values at and below a node, by dotted name."""
     values_by_name: dict[str, list[str]] = {}
     for path, value in _leaves(name, node):
         values_by_name.setdefault(path, []).append(value)
@@ -169,7 +168,6 @@ def _values(name: str, node: yaml.Node) -> dict[str, str]:
 
 
 def _leaves(name: str, node: yaml.Node) -> Iterator[tuple[str, str]]:
-    """The texts at and below a node, each with its dotted name."""
     room = _MAX_EXPANDED
     stack = [(name, node)]
     while stack:

@@ -306,7 +306,6 @@ def _belongs(page: str, box: _Box, main_heading: int) -> bool:
 
 
 def _is_links(content: str) -> bool:
-    """Whether most words of a box are in links and buttons."""
     return len(_MARKUP.sub("", content)) > 2 * _prose(content)
 
 

@@ -115,7 +115,6 @@ def is_no_data(table: str) -> bool:
 
 
 def _row_lengths(table: str) -> Iterator[list[int]]:
-    """The lengths of the texts in each row of a table, without blank cells."""
     return map(_cell_lengths, _ROW.split(table)[1:])
 
 
@@ -238,7 +237,6 @@ def _spanned_table(table: re.Match[str]) -> str:
 
 
 def _repeated_cells(tag: re.Match[str], tables: list[_Table]) -> Iterator[str]:
-    """The contents of the repeated cells to write before a tag."""
     is_end, name = bool(tag[1]), tag[2].casefold()
     if name == "table":
         if is_end and tables:

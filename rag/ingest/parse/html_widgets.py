@@ -379,7 +379,6 @@ class _TagTexts:
 
 
 def _has_selected(opening: re.Match[str]) -> bool:
-    """Whether an option of the list that this tag opens is selected."""
     tags = _SEEN.finditer(opening.string, opening.end())
     inside = takewhile(lambda tag: tag[1].casefold() != "select", tags)
     return any(tag[1].casefold() == "option" and _SELECTED.search(tag[2]) for tag in inside)

@@ -268,7 +268,6 @@ def _first_wide_row(rows: Sequence[Sequence[str]]) -> int:
 
 
 def _are_above_record(names: Sequence[str], record: Sequence[str] = ()) -> bool:
-    """Whether a row of names is right above a record of figures."""
     return is_header(names) and len(record) == len(names) and not is_header(record)
 
 
@@ -294,7 +293,6 @@ def _is_record(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
 
 
 def _value_kind(cell: str) -> str:
-    """Whether a cell is a date or an amount; empty if it is neither."""
     cell = cell.strip()
     if _AMOUNT.fullmatch(cell):
         return "amount"
@@ -302,7 +300,6 @@ def _value_kind(cell: str) -> str:
 
 
 def _records(names: Sequence[str], rows: Iterable[list[str]]) -> Iterator[dict[str, object]]:
-    """The rows with the names of their columns; columns of one name are a list."""
     for row in rows:
         cells: dict[str, list[str]] = {}
         for number, cell in enumerate(row):

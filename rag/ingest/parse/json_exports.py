@@ -104,7 +104,6 @@ def _fenced_block(text: str, language: str) -> str:
 
 
 def _source_text(value: object) -> str:
-    """A text, which may be stored as a list of lines."""
     if isinstance(value, list):
         return "".join(line for line in value if isinstance(line, str))
     return value if isinstance(value, str) else ""
@@ -147,7 +146,6 @@ def _captions(transcript: Mapping[str, object]) -> Iterator[str]:
 
 
 def _seconds(segment: Mapping[str, object]) -> int | None:
-    """The second at which a segment of a transcript begins."""
     start = segment.get("start", segment.get("start_time"))
     try:
         return int(float(start)) if isinstance(start, int | float | str) else None
@@ -163,7 +161,6 @@ _CARDS = frozenset({"text", "file", "link", "group"})
 
 
 def _note_document(value: object, name: str) -> Document | None:
-    """The document of a note of Google Keep or a canvas of Obsidian."""
     note = mapping(value)
     edited, cards = note.get("userEditedTimestampUsec"), dicts(note.get("nodes"))
     if "isTrashed" in note and isinstance(edited, int):
@@ -179,7 +176,6 @@ def _note_document(value: object, name: str) -> Document | None:
 
 
 def _keep_texts(note: Mapping[str, object]) -> Iterator[str]:
-    """The labels of a note, its text, its list with what is ticked, and the pages that it links."""
     yield " ".join(f"#{label}" for item in dicts(note.get("labels")) if (label := _line(item, "name")))
     yield clean(string(note, "textContent"))
     yield "\n".join(

@@ -292,7 +292,6 @@ class _Reader:
         yield from self._body(text[at:])
 
     def _body(self, text: str) -> Iterator[document_parts.Part]:
-        """Paragraphs, and lists as lists."""
         depth, at = 0, 0
         begin: re.Match[str] | None = None
         for mark in _LIST.finditer(text):
@@ -310,7 +309,6 @@ class _Reader:
         yield from self._paragraphs(text[at:])
 
     def _items(self, text: str, begin: re.Match[str]) -> str:
-        """The lines of a list by the tag that begins it; nested lists are indented."""
         lines: list[str] = []
         lists = [self._list(begin)]
         marks = [*_PIECES.finditer(text)]
@@ -324,7 +322,6 @@ class _Reader:
         return "\n".join(lines)
 
     def _list(self, begin: re.Match[str]) -> _List:
-        """A list that begins, with its options."""
         option = begin[3] or ""
         stated = _LABEL_OPTION.search(option)
         form = next(filter(None, stated.groups()), "") if stated else ""
@@ -382,7 +379,6 @@ class _Reader:
         return "".join([*texts, text[at:]])
 
     def _table(self, text: str) -> str:
-        """The placeholder of a table, below its caption if that is inside."""
         caption = CAPTION.search(text)
         rows = [*table_rows(CAPTION.sub("", text), self.plain, self._merged)]
         table = pipe_table(rows, columns=max(map(len, rows), default=1))

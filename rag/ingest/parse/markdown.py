@@ -177,7 +177,6 @@ def _with_properties(document: Document, head: str, entries: Mapping[str, str]) 
 
 
 def _stated(document: Document, entries: Mapping[str, str]) -> Document:
-    """The document with the date and the metadata of its front matter."""
     day, others = split_date(entries)
     metadata = with_facts({key: value for key, value in others.items() if key != "title"})
     return replace(document, date=day, metadata=metadata)

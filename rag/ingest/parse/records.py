@@ -407,7 +407,6 @@ def _item(label: str, values: Sequence[Value]) -> Value:
 
 
 def _text(value: object) -> tuple[str, bool]:
-    """The text of a value, and whether it is that of a page."""
     match value:
         case None:
             return "", False

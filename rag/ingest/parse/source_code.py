@@ -91,7 +91,6 @@ def _sections(
 
 
 def _section(text: str, definition: Definition, level: int) -> Iterator[Block]:
-    """The blocks of a definition: its first line is the heading."""
     body_start = _after_heading(text, definition.start, definition.end)
     if definition.inside:
         # A class and its first member may share a line: the heading must end before the member.
@@ -207,7 +206,6 @@ def _is_generated(text: str) -> bool:
 
 @cache
 def _parser(module: str, function: str) -> Parser:
-    """The parser of an installed grammar."""
     from tree_sitter import Language, Parser  # noqa: PLC0415 only what parses code loads it
 
     grammar = importlib.import_module(module)
@@ -276,7 +274,6 @@ def _body_of_type(node: Node) -> Node | None:
 
 
 def _defining_node(node: Node) -> Node | None:
-    """The function or class that a node defines, or None."""
     is_type = node.type in _TYPES and node.parent is not None and node.parent.type == _GROUP
     if is_type or node.type in _FUNCTIONS:
         return node
@@ -306,7 +303,6 @@ def _start_with_comments(node: Node, leading: Iterable[Node]) -> int:
 
 
 def _declared_name(node: Node) -> Node | None:
-    """The name in a C declarator, inside pointers and references."""
     declarator = node.child_by_field_name("declarator")
     while declarator and declarator.type not in _NAMES:
         inner = declarator.child_by_field_name("declarator")

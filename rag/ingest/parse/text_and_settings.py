@@ -381,7 +381,6 @@ def _blocks(text: str, headings: list[tuple[int, int, str]]) -> tuple[Block, ...
 
 
 def _keys(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """The sections of the YAML documents on these lines."""
     borders = [number for number, line in enumerate(lines) if _BORDER.match(line)]
     documents = [*pairwise(dict.fromkeys([0, *borders, len(lines)]))]
     for start, end in documents:
@@ -429,7 +428,6 @@ def _keys_below(lines: Sequence[str], span: range, indent: str, level: int) -> I
 
 
 def _keys_if_long(lines: Sequence[str], span: range, level: int) -> Iterator[tuple[int, int, str]]:
-    """The sections of a value that is longer than a passage and has keys."""
     if len(span) <= _LONG:
         return
     first = next(filter(None, (_CONTENT.match(lines[number]) for number in span)), None)

@@ -63,7 +63,6 @@ def with_turns(text: str, blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 
 def _turns(text: str, blocks: Sequence[Block]) -> Iterator[_Turn]:
-    """The turns, each up to the next one or the next heading."""
     begins = [
         (number, match)
         for number, block in enumerate(blocks)

@@ -315,7 +315,6 @@ def _entry(entry: Element) -> Iterator[Piece]:
 
 
 def _head(entry: Element) -> Iterator[Part]:
-    """The heading of an entry, and a line with its date, authors and address."""
     values = {name_of(child): words(child) for child in reversed(entry)}
     title = next(filter(None, map(_entry_title, named(entry, {"title"}))), "")
     title = title or values.get("id", "") or values.get("guid", "")

@@ -134,7 +134,6 @@ def _pieces(element: Element) -> Iterator[str]:
 
 
 def _inline(element: Element) -> Iterator[str]:
-    """The text of an element within a line."""
     name = name_of(element)
     if name in _BREAKS:
         yield " "

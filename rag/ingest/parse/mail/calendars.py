@@ -124,7 +124,6 @@ def _with_last_day(record: dict[str, str]) -> dict[str, str]:
 
 
 def _label(entry: _Entry) -> str:
-    """The label of a property that is written, or ""."""
     name = _property(entry)
     return _SUMMARIES.get(entry.kind, "") if name == "SUMMARY" else _LABELS.get(name, "")
 
@@ -135,7 +134,6 @@ def _property(entry: _Entry) -> str:
 
 
 def _entries(text: str) -> Iterator[_Entry]:
-    """The lines of all records, each with the number and the kind of its component."""
     open_: list[tuple[int, str]] = []
     number = 0
     lines = iter(re.sub(r"=?\n[ \t]", "", text).split("\n"))  # long lines are folded, also amid a word
@@ -177,7 +175,6 @@ def _unescaped(value: str) -> str:
 
 
 def _value(entry: _Entry, zone: ZoneInfo | None) -> str:
-    """The value of a property of an appointment as text, in a calendar with this zone."""
     value = _unescaped(entry.value)
     dates = [*filter(None, map(_DATE.fullmatch, value.split(",")))]
     if len(dates) > value.count(","):

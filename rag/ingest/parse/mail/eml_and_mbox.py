@@ -151,7 +151,6 @@ def _document_body(text: str, kind: str, name: str) -> Piece:
 
 
 def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterator[Block]:
-    """The blocks of a text; a line above a quoted mail is a heading."""
     marks = [match.span() for match in _REPLIES.finditer(text)]
     for (start, end), (next_, _) in pairwise([(0, 0), *marks, (len(text), 0)]):
         title = _quoted_heading(text[start:end])
@@ -386,7 +385,6 @@ def _body(text: str, part: Message, kind: str) -> list[tuple[str, str]]:
 
 
 def _is_omitted(part: Message, kind: str) -> bool:
-    """Whether a part is a signature or an inline image."""
     if _SIGNATURES.match(kind):
         return True
     is_inline = part.get_content_disposition() != "attachment" or not file_name(part)

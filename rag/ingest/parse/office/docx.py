@@ -195,7 +195,6 @@ class _Reader:
             self._figure(drawing)
 
     def _mark(self, paragraph: Element, text: str) -> tuple[str, int]:
-        """The mark and the depth of an item of a list."""
         about = child(paragraph, "pPr")
         return self._numbering.mark(about, self._styles[value(about, "pStyle")]) if text.strip() else ("", 0)
 
@@ -212,7 +211,6 @@ class _Reader:
                 self.draft.left_out["object"] += not xlsx.write_embedded(self.draft, self._package, path)
 
     def _figure_texts(self, drawn: Element) -> Iterator[str]:
-        """The lines of a figure in a table cell."""
         draft, self.draft = self.draft, Draft()
         self._figure(drawn)
         draft, self.draft = self.draft, draft
@@ -312,7 +310,6 @@ class _Reader:
         self.draft.table([*map(self._cells, rows)])
 
     def _row(self, row: Element) -> list[tuple[Element, int]]:
-        """The cells of a row, each with its column span."""
         skipped = value(row, "trPr", "gridBefore")
         cells = [
             (cell, _number(value(cell, "tcPr", "gridSpan"))) for cell in _blocks(row) if cell.tag == "tc"
@@ -320,7 +317,6 @@ class _Reader:
         return [*([(row.makeelement("tc", {}), _number(skipped))] if skipped else []), *cells]
 
     def _cells(self, row: list[tuple[Element, int]]) -> list[str]:
-        """The texts of a row's cells."""
         texts: list[str] = []
         for cell, span in row:
             texts += [ABOVE if _is_merged(cell) else self._cell(cell), *[COVERED] * (span - 1)]
@@ -344,7 +340,6 @@ class _Reader:
 
 
 def _is_merged(cell: Element) -> bool:
-    """Whether a cell is merged with the cell above it."""
     merged = child(cell, "tcPr", "vMerge")
     return merged is not None and merged.get("val") != "restart"
 

@@ -57,7 +57,6 @@ def _style(id_: str, elements: dict[str, Element]) -> Style:
 
 
 def _with_base_style(style: Style, above: Element) -> Style:
-    """A style, completed from the style that it is based on."""
     heading = _HEADING.fullmatch(value(above, "name").lower())
     outline = value(above, "pPr", "outlineLvl")
     level = int(outline) + 1 if outline.isdecimal() and int(outline) < _LEVELS else 0

@@ -68,7 +68,6 @@ def _title(element: Element | None) -> str:
 
 
 def _axis_titles(chart: Element | None) -> tuple[str, str]:
-    """The title of the axis of categories or x values, and the titles of the other axes."""
     axes = [axis for axis in child(chart, "plotArea") or () if axis.tag in _AXES]
     horizontal = [axis for axis in axes if value(axis, "axPos") in {"b", "t"}]
     first = next(iter([axis for axis in axes if axis.tag != "valAx"] or horizontal), None)
@@ -274,7 +273,6 @@ def _open_control(control: Element) -> str:
 
 
 def _current(control: Element, name: str) -> str:
-    """What a control holds, else what it held at first."""
     return control.get(f"current-{name}", control.get(name, ""))
 
 
@@ -290,7 +288,6 @@ def _choice(about: Element | None) -> str:
 
 
 def _set_text(content: Element, text: str) -> None:
-    """Replace the texts of a control by this one."""
     if not text:
         return
     runs = [run for run in content.iter("r") if child(run, "instrText") is None]

@@ -239,13 +239,11 @@ class _Reader:
             self.draft.write_notes()
 
     def _words(self, element: Element) -> str:
-        """The value of a form control, or an alternative text."""
         if element.tag == "control":
             return self._controls.get(element.get("control", ""), "")
         return alternative_text("".join(element.itertext()))
 
     def _table_rows(self, table: Element) -> list[list[str]]:
-        """The texts of a table."""
         rows: list[list[str]] = []
         rows_left: dict[int, int] = {}
         for row in _elements_in_groups(table, "table-row", _ROWS):
@@ -447,7 +445,6 @@ def read_sheets(reader: _Reader, spreadsheet: Element) -> None:
 
 
 def _sheet(reader: _Reader, table: Element, names: Collection[str]) -> Sheet:
-    """A sheet; `names` are the names of the visible sheets."""
     objects = [
         object_ for shape in table.iter() if shape.tag in _SHAPES for object_ in shape.iterfind("object")
     ]

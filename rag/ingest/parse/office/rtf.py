@@ -291,7 +291,6 @@ class _Reader:
                 self._row.read(word, number)
 
     def _of_text(self, word: str, number: int | None) -> None:
-        """Set the looks and the code page of the text of a group."""
         state = self._state
         match word:
             case _ if word in _SWITCHES:
@@ -391,7 +390,6 @@ class _Reader:
         self._cell = []
 
     def _end_nested(self) -> None:
-        """Write a cell of a nested table into the cell around it."""
         self._cell.append(join_surrogates("".join(self._paragraph.texts)))
         self._paragraph = replace(self._paragraph, texts=[], bold=True, mark="")
 
@@ -430,5 +428,4 @@ def _height(word: str, number: int | None) -> int:
 
 
 def _codec_of_page(number: int) -> str:
-    """The codec of a code page, given by its number."""
     return codec_of(f"cp{number}") or "cp1252"

@@ -124,7 +124,6 @@ def _numbers_between(first: int, last: int) -> Iterable[int]:
 
 
 def _side_by_side(group: list[_Row], hidden: set[int]) -> list[list[int]]:
-    """The columns of each table in a group of rows."""
     used = sorted({at for row in group for at in row.cells})
     parts = [[used[0]]]
     for column, following in pairwise(used):
@@ -214,7 +213,6 @@ class _Writer:
         self._write_rows(rows, sorted(self._header or columns), continues=continues)
 
     def _write_captions(self, rows: list[_Row], columns: list[int]) -> list[_Row]:
-        """Write the rows above the header. Returns the others."""
         below = deque(rows)  # a column alone can be a million rows above a table
         while below and (len(below[0].cells) == 1 or _names_groups(below)):
             upper = self._with_whole_groups(below.popleft(), columns)
@@ -291,7 +289,6 @@ class _Writer:
         return is_group and self._continues(*below)
 
     def _caption(self, row: _Row, columns: list[int]) -> None:
-        """Write a row above a table: a paragraph, or the names of groups of columns."""
         if len(row.cells) == 1:
             text, (column,) = next(iter(row.cells.values())), row.cells
             self._draft.paragraph(text[:MAX_CELL], cells=_cells(row, [column]))

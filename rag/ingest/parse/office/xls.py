@@ -135,7 +135,6 @@ def _text(book: Book, old: OldSheet, row: int, column: int) -> str:
 
 
 def _form(book: Book, old: OldSheet, row: int, column: int) -> str:
-    """The number format of a cell."""
     try:
         key = book.xf_list[old.cell_xf_index(row, column)].format_key
         form = book.format_map[key].format_str or BUILT_IN.get(key, "")

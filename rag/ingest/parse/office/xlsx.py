@@ -209,7 +209,6 @@ class _Book:
             return value
 
     def _draw(self, sheet: Sheet, path: str, listed: Sequence[_ListedControl]) -> None:
-        """Add the boxes and charts on a sheet, and write its controls into their cells."""
         drawing = self._package.related_as(path, "drawing")
         root = self._package.xml_if_there(drawing)
         labels = {
@@ -253,7 +252,6 @@ class _Book:
     def _write_controls(
         self, sheet: Sheet, path: str, listed: Sequence[_ListedControl], labels: Mapping[str, str]
     ) -> set[str]:
-        """Write the controls of a sheet, and return the ids of their shapes."""
         related = self._package.related(path)
         drawn = {id_: (label, is_hidden) for id_, label, is_hidden in _drawn_controls(self._package, path)}
         places = {control.id: control for control in reversed(listed)} | {
@@ -408,6 +406,5 @@ def _cell(anchor: Element) -> tuple[int, int]:
 
 
 def _shape_text(shape: Element) -> str:
-    """The text of a shape, a line for each paragraph."""
     lines = map(drawings_and_forms.paragraph_text, descendants(shape, "txBody", "p"))
     return "\n".join(filter(None, map(str.strip, lines)))

@@ -222,7 +222,6 @@ def _centred_tables(rows: Iterable[_Stacks]) -> Iterator[list[_Stacks]]:
 
 
 def _goes_on(table: Sequence[_Stacks], row: _Stacks) -> bool:
-    """Whether a row is the next one of a table."""
     above, box = _frame(table[-1]), _frame(row)
     second = min(line.box.left for line in table[0][1])
     is_row = len(row) > 1 or box.right < second
@@ -409,7 +408,6 @@ def _by_cell(grid: _Grid, first: Mapping[_Slot, _Slot], lines: Sequence[Line]) -
 
 
 def _has_several(cell: Sequence[Line]) -> bool:
-    """Whether texts stand side by side in a cell."""
     return any(len(joined_row(row)) > 1 for row in level_rows(cell))
 
 
@@ -495,7 +493,6 @@ def _rooms(
 
 
 def _cell(lines: Sequence[Line], size: float, room: float) -> Line:
-    """The lines of a cell as one."""
     text, above = "", list[Line]()
     for row in level_rows(lines):
         words = " ".join(line.text for line in joined_row(row))

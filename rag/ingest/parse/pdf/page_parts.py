@@ -83,7 +83,6 @@ def _runs(rows: Sequence[Row]) -> Iterator[tuple[bool, Row]]:
 
 
 def _code(rows: Sequence[Row], usual: float) -> PagePart:
-    """Lines of code with their indentation and spaces, which are where no letter is."""
     width = median(line.box.width / max(len(line.text), 1) for row in rows for line in row)
     left = min(row[0].box.left for row in rows)
     texts: list[tuple[str]] = []

@@ -231,7 +231,6 @@ def _readable(part: PagePart, join: Callable[[str], str]) -> str:
 
 
 def _title(outline: Sequence[OutlineEntry], pages: Sequence[Sequence[PagePart]]) -> str:
-    """The title in the outline, else the largest words of page 1."""
     body, _ = body_of(part for parts in pages for part in parts)
     words = largest_words(pages, body)
     return title_in(outline) or (words if may_be_title(words) else "")
@@ -303,7 +302,6 @@ def _open_with_pypdf(data: bytes) -> PdfReader:
 
 
 def _properties(reader: PdfReader) -> PdfProperties:
-    """The document properties, completed from the XMP."""
     stated, xmp = reader.metadata, reader.xmp_metadata
     author = _joined_names(re.split(r"\s*;\s*", (stated and stated.author) or ""))
     author = author or _joined_names((xmp and xmp.dc_creator) or ())  # newer programs write XMP only

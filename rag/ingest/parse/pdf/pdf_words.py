@@ -426,7 +426,6 @@ def _logical_order(words: Sequence[Word]) -> Iterator[str]:
 
 
 def _kind(word: Word) -> str:
-    """The kind of a word: right to left, Latin, a number, or signs."""
     if any(map(str.isalpha, _LETTERS.findall(word.text))):
         return "R"
     return "L" if _LATIN.search(word.text) else "N" if any(map(str.isdigit, word.text)) else "S"

@@ -190,7 +190,6 @@ def _columns_of(sheet: PageLines) -> list[str]:
 
 
 def _stacked_lines(texts: Sequence[str]) -> PageLines:
-    """A sheet of lines below each other."""
     lines = [text for text in texts if text.strip()]
     return PageLines(
         [
@@ -404,7 +403,6 @@ def _alternatives(pdfium: Pdfium, parts: Iterable[Pdfium]) -> Iterator[tuple[int
 
 
 def _marked_boxes(pdfium: Pdfium, page: Pdfium) -> dict[int, Box]:
-    """The boxes of marked content, by its id."""
     edges = [ctypes.c_float() for _ in range(4)]
     places: dict[int, Box] = {}
     for number in range(min(pdfium.FPDFPage_CountObjects(page), _MOST)):

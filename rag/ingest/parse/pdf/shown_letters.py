@@ -55,7 +55,6 @@ def _show_symbols(page: TextPage, raw: Pdfium) -> None:
 
 
 def _fonts_on(page: Pdfium) -> Iterator[str]:
-    """The names of the fonts of a page and of the forms on it."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
     objects = [pdfium.FPDFPage_GetObject(page, at) for at in range(pdfium.FPDFPage_CountObjects(page))]
@@ -90,7 +89,6 @@ def _show_accents(page: TextPage) -> None:
 
 
 def _letter_at(page: TextPage, at: int, box_at: Callable[[int], Box | None]) -> int | None:
-    """The place of the letter that an accent stands over or below."""
     quarter = page.quarter_at(at)
     if not (box := box_at(at)) or not (accent := as_read(box, quarter)).height:
         return None
@@ -105,7 +103,6 @@ def _letter_at(page: TextPage, at: int, box_at: Callable[[int], Box | None]) -> 
 
 
 def _places_around(at: int, end: int) -> Iterator[int]:
-    """The places next to one, from near to far."""
     for distance in range(1, _REACH):
         if at + distance < end:
             yield at + distance
@@ -114,7 +111,6 @@ def _places_around(at: int, end: int) -> Iterator[int]:
 
 
 def _space_between(page: TextPage, before: int, behind: int) -> str:
-    """A space, if there is a gap between two characters."""
     if before < 0 or behind >= len(page.text):
         return ""
     quarter = page.quarter_at(before)
