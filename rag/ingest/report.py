@@ -13,7 +13,7 @@ from rag.access.rule import in_words, is_narrowed, same_access, visible_to_nobod
 from rag.config.settings import AccessRule, IngestSettings
 from rag.corpus import Access, AccessRecord, Source
 from rag.errors import Cause, ConfigurationError, EmptyFileError, ParseError, ProviderError
-from rag.ingest.parse import picture_files, xberg_formats
+from rag.ingest.parse import ocr, xberg_formats
 from rag.ingest.parse.document_parts import title_line
 from rag.ingest.parse.parsers import OF_EXTRA
 from rag.ingest.requested_access import covered_rules
@@ -351,7 +351,7 @@ def extra_notes(outcomes: Collection[Outcome]) -> Iterator[str]:
     if of_extra and not xberg_formats.is_installed():
         yield READABLE_AFTER.format(_kinds(of_extra), install_command("formats"))
     unsupported = (outcome for outcome in left_out if "unsupported" in {outcome.kind, outcome.cause})
-    pictures = _suffixes(unsupported, picture_files.SUFFIXES)
+    pictures = _suffixes(unsupported, ocr.SUFFIXES)
     if pictures and 2 * len(pictures) >= len(outcomes):
         setting = 'setting ocr = "auto" in [ingest], where they show text'
         command = "" if has_extra("ocr") else f", and: {install_command('ocr')}"

@@ -13,9 +13,16 @@ from dataclasses import dataclass
 from rag.corpus import Document
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.document_draft import unread_files
-from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion, with_acronyms, with_quantities
+from rag.ingest.parse.latex_macros import (
+    FORMATTING,
+    MATH,
+    Expansion,
+    statements,
+    with_acronyms,
+    with_quantities,
+    with_title_block,
+)
 from rag.ingest.parse.latex_tables import CAPTION, DEEP_TEXT, TABULAR, table_rows
-from rag.ingest.parse.latex_title_block import statements, with_title_block
 from rag.ingest.parse.titles_and_questions import first_heading
 from rag.ingest.parse.typefaces import HEIGHTS, TICKED, UNTICKED, as_script, with_scripts
 from rag.report import counted, names_briefly
@@ -120,24 +127,24 @@ def parse(text: str, name: str) -> Document:
     text = with_acronyms(reader.expanded(text))
     preamble, begin, body = text.partition(r"\begin{document}")
     preamble, body = (preamble, body.partition(r"\end{document}")[0]) if begin else ("", text)
-    stated = statements(text)
+    title, authors, stated_date = statements(text)
     included = _INCLUDED.findall(body)
     reader.read_labels(body)  # before the parts are read: a reference may come before its title
     body = with_title_block(preamble, body)
     whole, blocks = document_parts.compose(
         reader.parts(with_quantities(_with_theorems(_with_steps(body), text)))
     )
-    stated_date = reader.plain(stated.date)
+    stated_date = reader.plain(stated_date)
     day = document_parts.date(stated_date)
     keywords = _KEYWORDS.search(text)
     return Document(
         text=whole,
-        title=reader.plain(stated.title) or first_heading(whole, blocks, name) or name,
+        title=reader.plain(title) or first_heading(whole, blocks, name) or name,
         mime_type="text/x-tex",
         blocks=blocks,
         date=day,
         metadata=document_parts.facts(
-            author=[author.strip() for name in stated.authors for author in reader.plain(name).split(";")],
+            author=[author.strip() for name in authors for author in reader.plain(name).split(";")],
             date="" if day else stated_date,
             keywords=reader.plain(keywords[1]) if keywords else "",
         ),

@@ -1,21 +1,38 @@
-"""OCR, an extra (`refdesk[ocr]`): the words in pictures of pages, by rapidocr and the models in its wheel.
+"""OCR, an extra (`refdesk[ocr]`): the words in pages and pictures, by rapidocr and the models in its wheel.
 
 It runs in the confined process only: `prepare` loads the models before the process loses access to files.
 """
 
 from __future__ import annotations
 
+import io
 import time
+from collections.abc import Iterator
+from pathlib import PurePath
 from statistics import median
 from typing import Any
 
+from rag.corpus import Document
+from rag.errors import ParseError
+from rag.ingest.parse.pdf.pdf_document import parts_on, text_of_pages
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines
 from rag.ingest.parse.pdf.text_page import Box
 
+_TYPES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".tif": "image/tiff",
+    ".tiff": "image/tiff",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+}
+SUFFIXES = tuple(_TYPES)
 LIBRARIES = ("pypdfium2", "pypdf.*", "numpy", "PIL.ImageOps")
 
 DOTS = 200  # per inch, that a page is drawn with
 MAX_PIXELS = 16_000_000  # of a picture: an A3 page has 7.7 million
+MAX_PAGES = 2_000  # of a picture file
 
 
 _INCH = 72.0  # points
@@ -137,3 +154,53 @@ def _line(order: int, corners: Any, text: str, _certainty: float, scale: float) 
 def _box(corners: Any, scale: float) -> Box:  # noqa: ANN401 see above
     across, down = ([corner[axis] * scale for corner in corners] for axis in (0, 1))
     return Box(min(across), min(down), max(across), max(down))
+
+
+def pictures(data: bytes) -> Iterator[Any]:
+    """The pictures in a file as BGR arrays (height, width, 3), rotated as its EXIF data states.
+
+    Raises:
+        ParseError: the file is damaged, or a picture is too large.
+    """
+    import numpy as np  # noqa: PLC0415 see above
+    from PIL import Image, ImageOps  # noqa: PLC0415 of the extra
+
+    Image.MAX_IMAGE_PIXELS = None  # our limit is lower, and has a clear message
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            for number in range(min(getattr(image, "n_frames", 1), MAX_PAGES)):
+                image.seek(number)
+                _check_size(image.width, image.height)
+                yield np.asarray(ImageOps.exif_transpose(image).convert("RGB"))[:, :, ::-1]
+    except ParseError:
+        raise
+    except Exception as error:  # Pillow raises all kinds of errors on damaged files
+        raise ParseError("the picture is damaged") from error
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise ParseError(
+            f"the picture has {width:,} × {height:,} pixels; at most {MAX_PIXELS:,} are read", "too large"
+        )
+
+
+def parse(data: bytes, name: str, reader: OcrReader) -> Document:
+    """The document of a file of pictures.
+
+    Raises:
+        ParseError: the file is damaged, a picture is too large, or OCR finds no words.
+    """
+    sheets = [reader.picture(pixels) for pixels in pictures(data)]
+    text, blocks, starts = text_of_pages(parts_on([sheet or PageLines([], []) for sheet in sheets]))
+    if not blocks:
+        raise ParseError("the picture shows no words that OCR finds", "no text")
+    unread = sum(sheet is None for sheet in sheets)
+    return Document(
+        text=text,
+        title=name,
+        mime_type=_TYPES[PurePath(name).suffix.lower()],
+        blocks=tuple(blocks),
+        pages=tuple(starts),
+        remarks=("read by OCR", *([f"{unread} pages left out: OCR took too long"] if unread else [])),
+    )

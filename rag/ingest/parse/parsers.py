@@ -29,7 +29,6 @@ from rag.ingest.parse import (
     markdown,
     ocr,
     org_and_rst,
-    picture_files,
     source_code,
     text_and_settings,
     xberg_formats,
@@ -93,7 +92,7 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
 
 _SCANNED: dict[str, Callable[[bytes, str, ocr.OcrReader], Document]] = {
     **dict.fromkeys(pdf_document.SUFFIXES, pdf_document.parse),
-    **dict.fromkeys(picture_files.SUFFIXES, picture_files.parse),
+    **dict.fromkeys(ocr.SUFFIXES, ocr.parse),
 }
 """Formats that OCR reads if it is on."""
 

@@ -18,7 +18,7 @@ from rag.ingest.parse.pdf.page_tables import (
     table_of,
 )
 from rag.ingest.parse.pdf.pdf_words import SEAM, Line
-from rag.ingest.parse.pdf.struck_text import STRUCK
+from rag.ingest.parse.pdf.shown_letters import STRUCK
 from rag.ingest.parse.pdf.text_page import HYPHEN, Box, box_around
 from rag.text.table_heads import rule
 

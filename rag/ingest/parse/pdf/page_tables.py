@@ -14,7 +14,7 @@ from statistics import median
 
 from rag.ingest.parse.pdf.page_layout import Row, level_rows, reads_on, with_next_line
 from rag.ingest.parse.pdf.pdf_words import SEAM, Line, rules_between
-from rag.ingest.parse.pdf.struck_text import RULE_WIDTH
+from rag.ingest.parse.pdf.shown_letters import RULE_WIDTH
 from rag.ingest.parse.pdf.text_page import Box, as_read, box_around
 
 MOST_INDENT = 4.0  # times the size of the letters: further in stands something else than a paragraph

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import GAP, Member, block, clean, facts, title_line
-from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.drawn_tables import with_drawn_cells
 from rag.ingest.parse.pdf.page_layout import (
     Row,
@@ -43,6 +42,8 @@ from rag.uris import PAGE_LABELS_KEY, labels_text
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
+
+    from rag.ingest.parse.ocr import OcrReader
 
 
 SUFFIXES = (".pdf",)

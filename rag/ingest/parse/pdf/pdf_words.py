@@ -16,16 +16,19 @@ from typing import NamedTuple, TypeVar
 
 from rag.ingest.parse.document_parts import join_surrogates
 from rag.ingest.parse.pdf.shown_letters import (
+    RULE_WIDTH,
+    STRUCK,
     are_of_two_sizes,
     as_one,
     begins_with_script,
     parted_by_script,
     script_heights,
     show_letters,
+    strokes_of,
+    struck_and_rules,
     touch,
     with_scripts_joined,
 )
-from rag.ingest.parse.pdf.struck_text import RULE_WIDTH, STRUCK, strokes_of, struck_and_rules
 from rag.ingest.parse.pdf.text_page import HYPHEN, QUARTERS, Box, Pdfium, TextPage, Word, as_read, box_around
 from rag.ingest.parse.typefaces import as_script, with_scripts
 

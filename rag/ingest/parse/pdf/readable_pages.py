@@ -24,15 +24,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import alternative_text
-from rag.ingest.parse.ocr import OcrReader
 from rag.ingest.parse.pdf.pdf_words import Addition, Line, PageLines, sheet_of
 from rag.ingest.parse.pdf.text_page import Box, Pdfium
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
 from rag.report import names_briefly
+
+if TYPE_CHECKING:
+    from rag.ingest.parse.ocr import OcrReader
 
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
 NO_TEXT = "no text, only images"
