@@ -434,7 +434,8 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
         near = _NEAR if letters > _FEW else _NEAR_OF_FEW if letters else 0  # signs alone prove nothing
         if name == _WESTERN and rival_confidence >= near * confidence:
             codec, confidence, sample = name, rival_confidence, reading
-    if codec == _WESTERN and _is_latin9(data, sample):
+    # With signs where ISO 8859-15 has letters or euros.
+    if codec == _WESTERN and _LATIN9.search(sample) and not (_FRACTION.search(sample) or _C1.search(data)):
         codec = "iso8859-15"
     rivals = [
         name
@@ -449,11 +450,6 @@ def _decoded_by_detection(data: bytes, declared: str) -> Decoded:
         remark = f"it doesn't state its encoding, and was read as {codec}"
         remark += f"; it may be {rivals[0]}" if rivals else ""
     return Decoded(data.decode(codec), codec, remark)
-
-
-def _is_latin9(data: bytes, sample: str) -> bool:
-    """Whether a text that was decoded as Windows-1252 has signs where ISO 8859-15 has letters or euros."""
-    return bool(_LATIN9.search(sample) and not _FRACTION.search(sample) and not _C1.search(data))
 
 
 def _is_kana(data: bytes) -> bool:

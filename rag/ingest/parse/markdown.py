@@ -113,8 +113,14 @@ _JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d
 def parse(text: str, name: str) -> Document:
     """The document of a Markdown file, without front matter and the internal markup of note programs."""
     (entries, remarks), body = split_front_matter(text)
-    if not body.strip() and _is_content(entries):
-        return _home_page(parse_yaml(_ACCESS.sub("", text.strip("-+ \n")), name), entries, remarks)
+    # As on the home pages of many sites: sentences in parts of it.
+    if not body.strip() and any(
+        "." in key and len(words.split()) >= _SENTENCE for key, words in entries.items()
+    ):
+        page = parse_yaml(_ACCESS.sub("", text.strip("-+ \n")), name)
+        stated = (entries[key] for key in ("title", "hero.title", "hero.name") if entries.get(key))
+        page = replace(page, title=next(stated, page.title), mime_type=MIME_TYPE, remarks=remarks)
+        return _stated(page, entries)
     # Before blocks are looked for: their places must be those in the text that stays.
     body, omissions = _without_internal_markup(without_note_ids(body))
     head = lines[0] if (lines := _PROPERTIES.match(body)) else ""
@@ -180,18 +186,6 @@ def _stated(document: Document, entries: Mapping[str, str]) -> Document:
     day, others = split_date(entries)
     metadata = with_facts({key: value for key, value in others.items() if key != "title"})
     return replace(document, date=day, metadata=metadata)
-
-
-def _is_content(entries: Mapping[str, str]) -> bool:
-    """Whether front matter holds the text of a page: sentences in parts of it, as of a home page."""
-    return any("." in name and len(value.split()) >= _SENTENCE for name, value in entries.items())
-
-
-def _home_page(document: Document, entries: Mapping[str, str], remarks: tuple[str, ...]) -> Document:
-    """The document of a page whose text is all in its front matter, as on the home pages of many sites."""
-    stated = (entries[key] for key in ("title", "hero.title", "hero.name") if entries.get(key))
-    title = next(stated, document.title)
-    return _stated(replace(document, title=title, mime_type=MIME_TYPE, remarks=remarks), entries)
 
 
 def _without_internal_markup(text: str) -> tuple[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ import posixpath
 import zipfile
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
@@ -43,8 +44,7 @@ class Package:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise ParseError(DAMAGED) from error
-        # A part is asked for its links one after the other, and they are parsed once.
-        self._last_related: tuple[str | None, dict[str, tuple[str, str]]] = None, {}
+        self.related = lru_cache(1)(self._related)  # a part is asked for its links one after the other
         self.entries = {entry.filename.lstrip("/"): entry for entry in self._archive.infolist()}
 
     def __contains__(self, name: str) -> bool:
@@ -93,16 +93,11 @@ class Package:
         except ParseError:
             return ET.Element("")
 
-    def related(self, name: str) -> dict[str, tuple[str, str]]:
+    def _related(self, name: str) -> dict[str, tuple[str, str]]:
         """The internal relationships of a part of an Office Open XML package: id to kind and part.
 
         Example: "rId2" -> ("slide", "ppt/slides/slide1.xml").
         """
-        if self._last_related[0] != name:
-            self._last_related = name, self._relationships(name)
-        return self._last_related[1]
-
-    def _relationships(self, name: str) -> dict[str, tuple[str, str]]:
         related = {}
         for relationship in self._links(name, is_external=False):
             target = posixpath.join("/", posixpath.dirname(name), unquote(relationship.get("Target", "")))

@@ -189,11 +189,16 @@ def _value(entry: _Entry, zone: ZoneInfo | None) -> str:
 
 def _attendee(value: str, parameters: Mapping[str, str]) -> str:
     """A person or a room, with the part that it takes: "Ann <ann@x.org> (optional, declined)"."""
-    name, address = parameters.get("CN", ""), value[7:] if value.lower().startswith("mailto:") else ""
-    person = f"{name} <{address}>" if name and address and name != address else name or address or value
+    address = value[7:] if value.lower().startswith("mailto:") else ""
+    person = named_address(parameters.get("CN", ""), address) or value
     stated = (parameters.get(key, "").upper() for key in ("CUTYPE", "ROLE", "PARTSTAT"))
     parts = [_PARTICIPATION[part] for part in stated if part in _PARTICIPATION]
     return f"{person} ({', '.join(parts)})" if parts else person
+
+
+def named_address(name: str, address: str) -> str:
+    """A person as "Name <address>", or what is known of both."""
+    return f"{name} <{address}>" if name and address and name != address else name or address
 
 
 def _without_tags(text: str) -> str:

@@ -216,14 +216,10 @@ def people(message: Message, name: str) -> list[str]:
     """The people in a header, each as "Name <address>"."""
     whole = [str(value) for key, value in message.raw_items() if key.lower() == name]
     raw = [value if len(value) <= MAX_HEADER else value[:MAX_HEADER].rpartition(",")[0] for value in whole]
-    persons = (_person(*map(decoded_header, person)) for person in getaddresses(raw))
+    persons = (calendars.named_address(*map(decoded_header, person)) for person in getaddresses(raw))
     return list(dict.fromkeys(filter(None, persons))) or [
         text for value in raw if (text := decoded_header(value))
     ]
-
-
-def _person(name: str, address: str) -> str:
-    return f"{name} <{address}>" if name and address and name != address else name or address
 
 
 def sent_at(message: Message) -> datetime | None:
