@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_parts import block as trimmed_block
 from rag.ingest.parse.document_parts import clean, date, facts, shifted, title_line
-from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE, first_heading, with_questions
+from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE, with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
 from rag.text.plain_text import Span, one_line
@@ -310,14 +310,13 @@ _LEFT_OUT = {
 
 def document_of_draft(
     draft: Draft,
-    name: str,
     mime_type: str,
     properties: Properties,
     *,
     remarks: Iterable[str] = (),
     title: str = "",
 ) -> Document:
-    """The document of a draft. Its title is in its properties, else `title`, else its first heading.
+    """The document of a draft. Its title is in its properties, else `title`.
 
     Its date is when it was last saved. The creation date isn't used, because it can be the template's.
     """
@@ -329,7 +328,7 @@ def document_of_draft(
     omissions = (omission_remarks(draft.left_out[kind], *nouns) for kind, nouns in _LEFT_OUT.items())
     return Document(
         text=text,
-        title=stated_title or title_line(title) or first_heading(text, blocks, name) or name,
+        title=stated_title or title_line(title),
         mime_type=mime_type,
         blocks=blocks,
         pages=tuple(min(at, len(text)) for at in draft.pages),

@@ -27,7 +27,7 @@ from rag.ingest.parse.document_parts import clean, date, facts, listed_names
 from rag.ingest.parse.html_exports import classes_with, in_plain_html, style_sheets
 from rag.ingest.parse.html_tables import with_code_and_layout, with_spanned_cells
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.titles_and_questions import MADE_UP_TITLE, first_heading, with_questions
+from rag.ingest.parse.titles_and_questions import MADE_UP_TITLE, with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.text.flags import flags_in
 from rag.text.plain_text import one_line, with_replacements, without_note_ids
@@ -89,7 +89,7 @@ _BYLINE = re.compile(
 _AROUND, _NEAR = 2_000, 400  # characters before a <time> in which a header, or a byline, begins
 
 
-def parse(text: str, name: str, *, is_site: bool = True) -> Document:
+def parse(text: str, _name: str, *, is_site: bool = True) -> Document:
     """The document of a page: its main part if it marks one, otherwise all of it except boilerplate.
 
     Mails and other pages that no site made (not `is_site`) have no boilerplate of one.
@@ -109,9 +109,7 @@ def parse(text: str, name: str, *, is_site: bool = True) -> Document:
         text=content,
         title=("" if MADE_UP_TITLE.fullmatch(stated.strip()) else stated)
         or head.open_graph.get("title")
-        or title
-        or first_heading(content, blocks, name)
-        or name,
+        or title,
         mime_type="text/html",
         blocks=blocks,
         date=_published_at(head.meta_tags, text),

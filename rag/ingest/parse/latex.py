@@ -23,7 +23,6 @@ from rag.ingest.parse.latex_macros import (
     with_title_block,
 )
 from rag.ingest.parse.latex_tables import CAPTION, DEEP_TEXT, TABULAR, table_rows
-from rag.ingest.parse.titles_and_questions import first_heading
 from rag.ingest.parse.typefaces import HEIGHTS, TICKED, UNTICKED, as_script, with_scripts
 from rag.report import counted, names_briefly
 from rag.text.plain_text import one_line, sentences, with_replacements
@@ -118,7 +117,7 @@ _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]+)\}")
 _KEPT = re.compile("\ue000(\\d+)\ue001")  # placeholders of private characters for verbatim text
 
 
-def parse(text: str, name: str) -> Document:
+def parse(text: str, _name: str) -> Document:
     """The document of a LaTeX file: the content of its environment "document", or all of it."""
     reader = _Reader()
     # Code first: in it % begins no comment. Then comments: a macro that is defined in one is none.
@@ -139,7 +138,7 @@ def parse(text: str, name: str) -> Document:
     keywords = _KEYWORDS.search(text)
     return Document(
         text=whole,
-        title=reader.plain(title) or first_heading(whole, blocks, name) or name,
+        title=reader.plain(title),
         mime_type="text/x-tex",
         blocks=blocks,
         date=day,

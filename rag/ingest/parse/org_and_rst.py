@@ -12,7 +12,7 @@ from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import omission_remarks, unread_files
 from rag.ingest.parse.document_parts import Lines, Part, compose, date, facts, line_blocks, listing
 from rag.ingest.parse.text_and_settings import field_list, rfc822_headers
-from rag.ingest.parse.titles_and_questions import first_heading, heading_words, starred, with_questions
+from rag.ingest.parse.titles_and_questions import heading_words, starred, with_questions
 
 ORG_SUFFIXES = (".org",)
 
@@ -31,7 +31,7 @@ _TIMESTAMP = re.compile(r"[<\[](\d{4}-\d\d-\d\d)[^>\]]*[>\]]")
 _CODE = {"src", "example", "export"}
 
 
-def parse_org(text: str, name: str) -> Document:
+def parse_org(text: str, _name: str) -> Document:
     """The document of an Org file, without comments, drawers and settings."""
     lines = text.split("\n")
     stated: dict[str, list[str]] = {}
@@ -43,9 +43,7 @@ def parse_org(text: str, name: str) -> Document:
     day = _TIMESTAMP.sub(r"\1", " ".join(stated.get("date", [])))
     return Document(
         text=body,
-        title=heading_words(_readable_org(" ".join(stated.get("title", []))))
-        or first_heading(body, blocks, name)
-        or name,
+        title=heading_words(_readable_org(" ".join(stated.get("title", [])))),
         mime_type="text/org",
         blocks=blocks,
         date=date(day),
@@ -155,7 +153,7 @@ class _Heading(NamedTuple):
     lines: int
 
 
-def parse_rst(text: str, name: str) -> Document:
+def parse_rst(text: str, _name: str) -> Document:
     """The document of a reStructuredText file without comments; directives and literal text are code."""
     lines, comments = _without_comments(text.split("\n"))
     lines = _with_replacements(lines)
@@ -167,9 +165,14 @@ def parse_rst(text: str, name: str) -> Document:
     if not headers.title:  # fields come first, or after the title
         after = next((block.end for block in blocks if block.kind == "heading"), 0)
         headers = next(filter(any, map(field_list, (text, text[after:]))), headers)
-    title = headers.title or first_heading(text, blocks, name) or name
     return Document(
-        text, title, "text/x-rst", blocks, date=headers.date, metadata=headers.metadata, remarks=remarks
+        text,
+        headers.title,
+        "text/x-rst",
+        blocks,
+        date=headers.date,
+        metadata=headers.metadata,
+        remarks=remarks,
     )
 
 

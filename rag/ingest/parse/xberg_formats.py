@@ -15,7 +15,6 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.document_parts import clean, title_line
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.titles_and_questions import first_heading
 from rag.text.table_heads import pipe_table
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def parse(data: bytes, name: str) -> Document:
     metadata = _metadata(read.metadata)
     return Document(
         text=text,
-        title=metadata.pop("title", "") or first_heading(text, blocks, name) or name,
+        title=metadata.pop("title", ""),
         mime_type=read.mime_type.lower(),
         blocks=blocks,
         metadata=metadata,

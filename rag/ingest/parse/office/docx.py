@@ -41,7 +41,7 @@ _LARGE = 40  # half points: the least size of the title on a cover
 _DRAWN = frozenset({"drawing", "pict", "object"})
 
 
-def parse(data: bytes, name: str) -> Document:
+def parse(data: bytes, _name: str) -> Document:
     """The document of a Word file, without comments and table of contents.
 
     Headers and footers are written once, at the end. Pages come from Word's last layout, if it has as many
@@ -62,7 +62,7 @@ def parse(data: bytes, name: str) -> Document:
     draft.pages = [0, *draft.pages] if is_whole else []
     draft.left_out["comment"] = len([*reader.part("comments").iter("comment")])
     title = reader.title or reader.cover()
-    return document_of_draft(draft, name, MIME_TYPE, core_properties(package), title=title)
+    return document_of_draft(draft, MIME_TYPE, core_properties(package), title=title)
 
 
 def _font(about: Element | None) -> str:

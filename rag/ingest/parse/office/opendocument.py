@@ -91,7 +91,7 @@ def parse(data: bytes, name: str) -> Document:
     else:
         raise ParseError("it isn't a text, spreadsheet or presentation", "unsupported")
     meta = package.xml_if_there("meta.xml") if package else next(descendants(content, "meta"), Element(""))
-    return document_of_draft(reader.draft, name, _MIME_TYPE + kind, properties_in(meta), title=title)
+    return document_of_draft(reader.draft, _MIME_TYPE + kind, properties_in(meta), title=title)
 
 
 def _margins(roots: Sequence[Element]) -> Iterator[Element]:

@@ -26,7 +26,7 @@ _NUMERALS = {"alphaLc": "a", "alphaUc": "A", "romanLc": "i", "romanUc": "I"}
 _SHAPES = frozenset({"sp", "grpSp", "graphicFrame", "cxnSp", "pic"})
 
 
-def parse(data: bytes, name: str) -> Document:
+def parse(data: bytes, _name: str) -> Document:
     """The document of a presentation. Hidden slides, hidden shapes and comments are omitted, with a remark.
 
     A footer is written once, at the end of its first slide; slide numbers and the current date never are.
@@ -40,7 +40,7 @@ def parse(data: bytes, name: str) -> Document:
         if path in package:
             reader.slide(path)
     about, title = core_properties(package), reader.draft.first_title
-    return document_of_draft(reader.draft, name, MIME_TYPE, about, remarks=reader.unreadable, title=title)
+    return document_of_draft(reader.draft, MIME_TYPE, about, remarks=reader.unreadable, title=title)
 
 
 class _Reader:

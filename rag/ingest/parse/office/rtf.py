@@ -112,7 +112,7 @@ class _Row:
                 self.merged.append("")
 
 
-def parse(data: bytes, name: str) -> Document:
+def parse(data: bytes, _name: str) -> Document:
     """The document of a Rich Text file; remarks count hidden text and comments."""
     if not data.startswith(b"{\\rtf"):
         raise ParseError("not an RTF file")
@@ -120,7 +120,7 @@ def parse(data: bytes, name: str) -> Document:
     reader.read(data)
     about = {name: "".join(reader.own.get(word, ())).strip() for word, name in _PROPERTIES.items()}
     properties = Properties(modified=reader.saved, **about)
-    return document_of_draft(reader.draft, name, MIME_TYPE, properties)
+    return document_of_draft(reader.draft, MIME_TYPE, properties)
 
 
 def wrapped_html(data: bytes) -> str:

@@ -52,7 +52,7 @@ def parse(data: bytes, name: str) -> Document:
             write_sheet(draft, _sheet(book, sheet))
             draft.left_out["comment"] += len(sheet.cell_note_map)
     draft.left_out += object_counts(_records(data))
-    return document_of_draft(draft, name, MIME_TYPE, ole_properties(data), title=name)
+    return document_of_draft(draft, MIME_TYPE, ole_properties(data), title=name)
 
 
 def _records(data: bytes) -> bytes:

@@ -71,7 +71,7 @@ def parse(data: bytes, name: str) -> Document:
         if kind in _READ and path in package:
             write_sheet(draft, book.sheet(name_, path))
     draft.left_out += book.left_out + Counter(sheet=len(book.sheets) - len(book.visible))
-    return document_of_draft(draft, name, MIME_TYPE, core_properties(package), title=name)
+    return document_of_draft(draft, MIME_TYPE, core_properties(package), title=name)
 
 
 def write_embedded(draft: Draft, package: Package, path: str) -> bool:
