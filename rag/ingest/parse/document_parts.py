@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from unicodedata import normalize
 
 from rag.corpus import Block, BlockKind
@@ -27,6 +27,7 @@ from rag.text.plain_text import one_line, trimmed, without_hidden
 from rag.text.table_heads import COVERED
 from rag.uris import roman
 
+T = TypeVar("T")
 GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
 NAMED = 5  # names in a remark
@@ -205,6 +206,18 @@ class MergedCells:
         if rows_below > 0:
             self._below[self.column] = text, rows_below
         self.column += 1
+
+
+def runs(items: Iterable[T], goes_on: Callable[[list[T], T], bool]) -> Iterator[list[T]]:
+    """The items in runs: one that doesn't go on with the run so far begins the next."""
+    run: list[T] = []
+    for item in items:
+        if run and not goes_on(run, item):
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run
 
 
 def with_capped_levels(blocks: tuple[Block, ...]) -> tuple[Block, ...]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 from rag.ingest.parse.document_draft import Draft
+from rag.ingest.parse.document_parts import runs
 from rag.text.plain_text import one_line
 from rag.text.table_heads import (
     COVERED,
@@ -69,7 +69,8 @@ def write_sheet(draft: Draft, sheet: Sheet) -> None:
         return
     draft.heading(sheet.name, 1)
     writer = _Writer(draft, ends)
-    for group in _groups(rows, sheet.hidden_rows):
+    groups = runs(rows, lambda group, row: _are_beside(group[-1].number, row.number, sheet.hidden_rows))
+    for group in groups:
         for columns in _side_by_side(group, sheet.hidden_columns):
             part = [
                 _Row(row.number, {at: row.cells[at] for at in columns if at in row.cells}) for row in group
@@ -107,31 +108,15 @@ def _remove_hidden(sheet: Sheet) -> int:
     return len(rows) + len(columns)
 
 
-def _groups(rows: Iterable[_Row], hidden: set[int]) -> Iterator[list[_Row]]:
-    """Groups of rows without a blank row between them; hidden rows don't count as blank."""
-    group: list[_Row] = []
-    for row in rows:
-        if group and any(number not in hidden for number in _numbers_between(group[-1].number, row.number)):
-            yield group
-            group = []
-        group.append(row)
-    if group:
-        yield group
-
-
-def _numbers_between(first: int, last: int) -> Iterable[int]:
-    return range(first + 1, min(last, first + 2_000))
+def _are_beside(first: int, last: int, hidden: set[int]) -> bool:
+    """Whether all rows or columns between two are hidden: these don't count as blank."""
+    return all(number in hidden for number in range(first + 1, min(last, first + 2_000)))
 
 
 def _side_by_side(group: list[_Row], hidden: set[int]) -> list[list[int]]:
     used = sorted({at for row in group for at in row.cells})
-    parts = [[used[0]]]
-    for column, following in pairwise(used):
-        if any(at not in hidden for at in _numbers_between(column, following)):
-            parts.append([])
-        parts[-1].append(following)
     tables: list[list[int]] = []
-    for part in parts:
+    for part in runs(used, lambda part, column: _are_beside(part[-1], column, hidden)):
         first = [group[0].cells.get(at, "") for at in part]
         if len(part) < 2 or not all(first) or not is_header(first):  # noqa: PLR2004 a table has two columns
             return [used]

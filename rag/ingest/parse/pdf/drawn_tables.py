@@ -15,6 +15,7 @@ from itertools import chain, pairwise
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
+from rag.ingest.parse.document_parts import runs
 from rag.ingest.parse.pdf.page_layout import (
     MEETING,
     WRAPPED,
@@ -157,9 +158,9 @@ def _with_centred_tables(lines: Sequence[Line]) -> list[Line]:
     The file has them cell by cell. Such tables need no rules.
     """
     outside = [*lines]
-    stacks = _stacks(sorted((line for line in lines if not line.table), key=lambda line: line.order))
+    in_file = sorted((line for line in lines if not line.table), key=lambda line: line.order)
     # Browsers draw no grid and centre cells: a phone number of two lines went half to the person above.
-    for table in _centred_tables(_centred_rows(stacks)):
+    for table in _centred_tables(runs(runs(in_file, _is_below), _is_beside)):
         width = max(map(len, table))
         full = [
             [box_around(line.box for line in stack) for stack in row] for row in table if len(row) == width
@@ -176,31 +177,16 @@ def _with_centred_tables(lines: Sequence[Line]) -> list[Line]:
     return outside
 
 
-def _stacks(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """The lines that the file has one after the other and that stand below each other."""
-    stack: list[Line] = []
-    for line in lines:
-        is_beside = not stack or stack[-1].box.gap(line.box) >= 0
-        if stack and (is_beside or not -1 < line.box.top - stack[-1].box.bottom < _LEADING * line.box.height):
-            yield stack
-            stack = []
-        stack.append(line)
-    if stack:
-        yield stack
+def _is_below(stack: Sequence[Line], line: Line) -> bool:
+    """Whether a line is right below those of a stack."""
+    above, box = stack[-1].box, line.box
+    return above.gap(box) < 0 and -1 < box.top - above.bottom < _LEADING * box.height
 
 
-def _centred_rows(stacks: Iterable[list[Line]]) -> Iterator[_Stacks]:
-    """The stacks side by side that have one middle, from left to right."""
-    row: _Stacks = []
-    frame = Box(0, 0, 0, 0)
-    for stack in stacks:
-        box = box_around(line.box for line in stack)
-        if row and (box.left <= frame.right or abs(box.middle - frame.middle) > _SAME_MIDDLE):
-            yield row
-            row = []
-        row.append(stack)
-        frame = box
-    yield row
+def _is_beside(row: _Stacks, stack: Sequence[Line]) -> bool:
+    """Whether a stack is right of those of a row, and has their middle."""
+    left, box = _frame(row[-1:]), _frame([stack])
+    return box.left > left.right and abs(box.middle - left.middle) <= _SAME_MIDDLE
 
 
 def _centred_tables(rows: Iterable[_Stacks]) -> Iterator[list[_Stacks]]:
@@ -228,7 +214,7 @@ def _goes_on(table: Sequence[_Stacks], row: _Stacks) -> bool:
     return is_row and -1 < box.top - above.bottom < _FARTHEST * row[0][0].box.height
 
 
-def _frame(row: _Stacks) -> Box:
+def _frame(row: Iterable[Sequence[Line]]) -> Box:
     return box_around(line.box for stack in row for line in stack)
 
 
@@ -247,16 +233,14 @@ def _grid_between(columns: Sequence[Box], rows: Sequence[Box]) -> _Grid:
 
 def _ruled_rows(level: Sequence[Box], lines: Sequence[Line]) -> Iterator[_Grid]:
     """The tables without upright rules that have level ones between all rows."""
-    frames: list[list[Box]] = []
     ordered = sorted(lines, key=_middle)
-    for rule in level:
-        last = frames[-1][-1] if frames else None
-        is_alike = last and max(abs(rule.left - last.left), abs(rule.right - last.right)) <= _SAME
-        if last and is_alike and not _has_heading(ordered, last, rule):
-            frames[-1].append(rule)
-        else:
-            frames.append([rule])
-    for frame in frames:
+
+    def goes_on(frame: Sequence[Box], rule: Box) -> bool:
+        last = frame[-1]
+        is_alike = max(abs(rule.left - last.left), abs(rule.right - last.right)) <= _SAME
+        return is_alike and not _has_heading(ordered, last, rule)
+
+    for frame in runs(level, goes_on):
         ys = _borders([rule.top for rule in frame])
         if len(ys) > _MANY_ROWS:
             left, right = frame[0].left, frame[0].right

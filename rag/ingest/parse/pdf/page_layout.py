@@ -14,6 +14,7 @@ from itertools import chain, combinations, groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
+from rag.ingest.parse.document_parts import runs
 from rag.ingest.parse.pdf.pdf_words import Line, rules_between
 from rag.ingest.parse.pdf.readable_pages import STOP_WORDS
 from rag.ingest.parse.pdf.text_page import HYPHEN, Box, box_around
@@ -173,17 +174,13 @@ def _is_across(line: Line, edge: float, tables: Sequence[Box]) -> bool:
 
 def _ruled_tables(lines: Sequence[Line], crossing: Sequence[Box], edge: float) -> list[Box]:
     """The boxes of tables whose rules cross the gutter and frame rows that the file stores one by one."""
-    tables: list[Box] = []
-    height = max(line.box.height for line in lines)
-    frame: list[Box] = []
-    for rule in [*crossing, None]:
-        if rule and (not frame or rule.top - frame[-1].top <= _ROWS_APART * height):
-            frame.append(rule)
-            continue
-        if len(frame) >= _RULES and _are_rows(lines, frame, edge):
-            tables.append(Box(frame[0].left, frame[0].top, frame[-1].right, frame[-1].bottom))
-        frame = [rule] if rule else []
-    return tables
+    reach = _ROWS_APART * max(line.box.height for line in lines)
+    frames = runs(crossing, lambda frame, rule: rule.top - frame[-1].top <= reach)
+    return [
+        Box(frame[0].left, frame[0].top, frame[-1].right, frame[-1].bottom)
+        for frame in frames
+        if len(frame) >= _RULES and _are_rows(lines, frame, edge)
+    ]
 
 
 def _are_rows(lines: Sequence[Line], rules: Sequence[Box], edge: float) -> bool:

@@ -8,6 +8,7 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
+from rag.ingest.parse.document_parts import runs
 from rag.ingest.parse.pdf.page_layout import Row, has_list_mark, reads_on
 from rag.ingest.parse.pdf.page_tables import (
     EDGE,
@@ -134,14 +135,13 @@ def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[PagePart]:
 
     The second line of a paragraph is never one of its own: the first is moved in, or hangs out.
     """
-    begin = 0
-    for at, (above, row) in enumerate(pairwise(rows), 1):
-        is_moved = _is_moved_in(above[0], row[0]) or _hangs_out(rows[begin][0], above[0], row[0])
-        if _begins_paragraph(above, row, usual) or (at > begin + 1 and is_moved):
-            yield _paragraph(rows[begin:at])
-            begin = at
-    if rows:
-        yield _paragraph(rows[begin:])
+
+    def goes_on(paragraph: Sequence[Row], row: Row) -> bool:
+        first, above = paragraph[0], paragraph[-1]
+        is_moved = _is_moved_in(above[0], row[0]) or _hangs_out(first[0], above[0], row[0])
+        return not _begins_paragraph(above, row, usual) and (len(paragraph) == 1 or not is_moved)
+
+    return map(_paragraph, runs(rows, goes_on))
 
 
 def _begins_paragraph(above: Row, row: Row, usual: float) -> bool:

@@ -9,12 +9,12 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from statistics import median
 from typing import NamedTuple, TypeVar
 
-from rag.ingest.parse.document_parts import join_surrogates
+from rag.ingest.parse.document_parts import join_surrogates, runs
 from rag.ingest.parse.pdf.shown_letters import (
     RULE_WIDTH,
     STRUCK,
@@ -191,7 +191,7 @@ class _PageReader:
                 words = _from_right(in_line, quarter)
             elif not self._runs_left:
                 words = with_scripts_joined(self._page, words, quarter)
-            for part in _split_line(words, quarter, self._uprights[quarter]) if words else ():
+            for part in _split_line(words, quarter, self._uprights[quarter]):
                 at = max(part, key=lambda word: len(word.text)).at
                 fonts = [self._page.font_at(at)]
                 if any(fonts[0]):  # else the others don't matter
@@ -300,17 +300,15 @@ class _PageReader:
             if (self._page.text[at].isascii() or not self._page.is_noise(at))
             and (box := self._page.box_at(at))
         ]
-        begin = 0
-        for at, (previous, letter) in enumerate(pairwise(letters), 1):
-            first, second = as_read(previous.box, quarter), as_read(letter.box, quarter)
-            is_level = second.is_level_with(first) or touch(previous, letter, quarter)
-            is_apart = first.gap(second) > _APART * first.height or not is_level
-            is_apart = is_apart or begins_with_script(self._page, letters[begin], letter, quarter)
-            if letter.text != HYPHEN and is_apart:
-                yield self._word(letters[begin:at], quarter)
-                begin = at
-        if letters[begin:]:
-            yield self._word(letters[begin:], quarter)
+
+        def goes_on(word: Sequence[Word], letter: Word) -> bool:
+            first, second = as_read(word[-1].box, quarter), as_read(letter.box, quarter)
+            is_level = second.is_level_with(first) or touch(word[-1], letter, quarter)
+            is_beside = first.gap(second) <= _APART * first.height and is_level
+            is_beside = is_beside and not begins_with_script(self._page, word[0], letter, quarter)
+            return is_beside or letter.text == HYPHEN
+
+        return (self._word(word, quarter) for word in runs(letters, goes_on))
 
     def _word(self, letters: Sequence[Word], quarter: int) -> Word:
         """The letters as one word, with marks around those that are struck out or superscripts."""
@@ -336,14 +334,14 @@ def _uprights(rules: Sequence[Box], quarter: int) -> list[Box]:
 
 def _split_line(words: Sequence[Word], quarter: int, uprights: Sequence[Box]) -> Iterator[Sequence[Word]]:
     """The words of one of pdfium's lines, split at wide gaps, at rules, and where another line begins."""
-    begin = 0
-    boxes = [as_read(word.box, quarter) for word in words]
-    for at, (previous, word) in enumerate(pairwise(words), 1):
-        is_apart = previous.text.endswith(HYPHEN) or not _is_beside(previous.box, word.box, quarter)
-        if is_apart or rules_between(boxes[at - 1], boxes[at], uprights):
-            yield words[begin:at]
-            begin = at
-    yield words[begin:]
+
+    def goes_on(part: Sequence[Word], word: Word) -> bool:
+        before, box = part[-1].box, word.box
+        if part[-1].text.endswith(HYPHEN) or not _is_beside(before, box, quarter):
+            return False
+        return not rules_between(as_read(before, quarter), as_read(box, quarter), uprights)
+
+    return runs(words, goes_on)
 
 
 def _is_beside(before: Box, box: Box, quarter: int) -> bool:

@@ -9,6 +9,7 @@ from itertools import chain, count, islice, pairwise
 from statistics import median
 from typing import NamedTuple
 
+from rag.ingest.parse.document_parts import runs
 from rag.ingest.parse.pdf.page_layout import Row, level_rows
 from rag.ingest.parse.pdf.pdf_words import Line, PageLines, most_letters
 from rag.ingest.parse.pdf.text_page import Box, box_around
@@ -303,21 +304,15 @@ def _running_edges(edges: Sequence[_Edge]) -> Iterator[list[_Edge]]:
     ]
     for edge in printed:
         by_text[edge.height, _text(edge.words), edge.outer].append(edge)
-    for repeats in chain.from_iterable(map(_successive, by_text.values())):
+    # Large ones in groups of successive or facing pages: the same heading may come again.
+    groups = (
+        runs(edges, lambda group, edge: not edge.is_large or edge.page - group[-1].page <= _FACING)
+        for edges in by_text.values()
+    )
+    for repeats in chain.from_iterable(groups):
         # Two pages may have a heading in common, but not one that counts them.
         if any(edge.number for edge in repeats) or len({edge.page for edge in repeats}) >= _PAGES:
             yield repeats
-
-
-def _successive(repeats: Sequence[_Edge]) -> list[list[_Edge]]:
-    """Equal edges; large ones by groups of successive or facing pages: the same heading may come again."""
-    groups: list[list[_Edge]] = []
-    for edge in repeats:
-        if groups and (not edge.is_large or edge.page - groups[-1][-1].page <= _FACING):
-            groups[-1].append(edge)
-        else:
-            groups.append([edge])
-    return groups
 
 
 def _text(row: Row) -> str:
