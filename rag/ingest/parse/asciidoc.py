@@ -257,9 +257,8 @@ def _marked_block(lines: Sequence[str], at: int, attributes: str) -> tuple[Part,
     if _FENCE.match(line):
         end = _end(lines, at + 1, line)
         language = _SOURCE.search(attributes)
-        code = (
-            "" if line.startswith("////") else "\n".join(lines[at + 1 : end - 1])
-        )  # slashes fence a comment
+        is_comment = line.startswith("////")
+        code = "" if is_comment else "\n".join(lines[at + 1 : end - 1])
         return listing(code, language[1] if language else ""), end
     if _TABLE.match(line):
         end = _end(lines, at + 1, line)

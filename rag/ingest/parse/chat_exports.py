@@ -44,11 +44,6 @@ class _Message(NamedTuple):
     attached: str = ""
     in_thread: bool = False
 
-    @property
-    def whole(self) -> str:
-        """The text with what is attached."""
-        return "\n\n".join(filter(None, (self.text, self.attached)))
-
 
 class _Chat(NamedTuple):
     """A conversation, with people or with an assistant; or what was written in a `channel` on a day."""
@@ -93,7 +88,8 @@ def _entries(chat: _Chat, *, with_title: bool) -> Iterator[tuple[list[Part], str
     for message in chat.messages:
         is_short = len(message.text) <= MAX_QUESTION and "\n" not in message.text
         if message.sender != "User":
-            yield [Part("paragraph", f"{message.sender}:")], message.whole
+            whole = "\n\n".join(filter(None, (message.text, message.attached)))
+            yield [Part("paragraph", f"{message.sender}:")], whole
         elif is_short and message.text:
             yield [heading(message.text, level)], message.attached
         else:

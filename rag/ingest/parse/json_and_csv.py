@@ -140,15 +140,6 @@ class _Row(NamedTuple):
     line: int
 
 
-class _Table(NamedTuple):
-    """The text above a table, the names of its columns, if a row has them, and its records."""
-
-    above: str
-    names: Sequence[str]
-    records: Iterator[list[str]]
-    remarks: tuple[str, ...] = ()
-
-
 def parse_csv(text: str, name: str) -> Document:
     """The document of a table: a block for each row, with `column: value` lines, readable on its own.
 
@@ -207,11 +198,12 @@ def _usual_width(rows: Sequence[Sequence[str]]) -> int:
     return max(widths, key=lambda width: (widths[width], width)) if widths else 1
 
 
-def _table(text: str, delimiter: str) -> _Table:
+def _table(text: str, delimiter: str) -> tuple[str, Sequence[str], Iterator[list[str]], tuple[str, ...]]:
+    """The text above a table, the names of its columns, if a row has them, its records, and remarks."""
     rows = _rows(text, delimiter)
     sample = [*islice(rows, _LOOKED_AT)]
     if not text.strip(f'{_DELIMITERS}" \n'):
-        return _Table("", (), iter(()))
+        return "", (), iter(()), ()
     cells = [row.cells for row in sample]
     raw_rows = [*_as_written(text, sample, delimiter)]
     # An instrument writes names and values above its figures: these would name the columns.
@@ -222,17 +214,17 @@ def _table(text: str, delimiter: str) -> _Table:
         is_record = _is_record(cells[at], cells[at + 1 :])  # a bank statement may begin with its first record
     names, below = cells[at], cells[at + 1 :]
     if not below:
-        return _Table(clean("\n".join(map(str.strip, raw_rows))), (), iter(()))
+        return clean("\n".join(map(str.strip, raw_rows))), (), iter(()), ()
     if at and sum(map(bool, cells[at - 1])) > 1 and (columns := grouped(cells[at - 1], names)):
         names, at, of_figures = columns, at - 1, True
     above = clean("\n".join(map(str.strip, raw_rows[:at])))
     records = chain(below, (row.cells for row in rows))
     if is_record:
-        return _Table(above, (), chain([names], records), (NO_HEADER,))
+        return above, (), chain([names], records), (NO_HEADER,)
     names = _without_sign(names, above)
     if columns := with_units(names, below[0], below[1:]):
         names, records = columns, chain(below[1:], (row.cells for row in rows))
-    return _Table(above, [*_names(names, apart=of_figures)], records)
+    return above, [*_names(names, apart=of_figures)], records, ()
 
 
 def _as_written(text: str, rows: Sequence[_Row], delimiter: str) -> Iterator[str]:

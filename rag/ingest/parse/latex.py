@@ -408,7 +408,10 @@ class _Reader:
         )
         text = _STYLED.sub("", _CITED.sub(self._cited, _PRINTED.sub(r"{\1}", text)))
         self._unknown |= dict.fromkeys(name for name in _NAME.findall(text) if name not in _KNOWN)
-        text = _WITHOUT_ARGUMENT.sub(self._without_argument, text)
+        # \LaTeX{}: an unknown one stays by its name.
+        text = _WITHOUT_ARGUMENT.sub(
+            lambda m: _LETTERS.get(m[1], m[0]) if m[1] in _KNOWN else self._name(m[1]), text
+        )
         for _ in range(6):  # commands within commands, the innermost first
             before = text
             text = _NOTE.sub(r" [\1]", _LINKED.sub(r"\2 (\1)", text))
@@ -429,11 +432,6 @@ class _Reader:
         if not any(key in self._titles for key in keys):
             return f"[{match['keys']}]"
         return self._placeholder(f"[{', '.join(self._titles.get(key, key) for key in keys)}]")
-
-    def _without_argument(self, command: re.Match[str]) -> str:
-        r"""What stands for a command before empty braces: \LaTeX{}; an unknown one stays by its name."""
-        name = command[1]
-        return _LETTERS.get(name, command[0]) if name in _KNOWN else self._name(name)
 
     def _without_commands(self, text: str, *, is_line: bool) -> str:
         """The text without commands; an unknown one stays by its name where its line has words.

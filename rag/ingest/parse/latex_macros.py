@@ -1,4 +1,4 @@
-"""What a LaTeX file defines and states: its macros and acronyms, and its title block."""
+"""What a LaTeX file defines and states: macros, acronyms, quantities, and its title block."""
 
 from __future__ import annotations
 

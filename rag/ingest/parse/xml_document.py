@@ -96,13 +96,14 @@ def parse(text: str, name: str) -> Document:
     # References are filled in before the text is composed, which has their words then.
     elsewhere = fill_references(root) if is_text else []
     body, blocks = compose(parts_of(root) if is_text else _records(root))
-    remarks = omission_remarks(lines, "line on a map", "lines on a map")
-    if names := unknown_entities(text, body):
-        remarks.insert(0, f"{_OF_OTHERS} &name;: {names_briefly(names, NAMED)}")
-    if elsewhere:
-        remarks.insert(0, f"{_OF_OTHERS} [name]: {names_briefly(elsewhere, NAMED)}")
+    remarks = []
     if is_text and (count := len([*named(root.iter(), {"include", "coderef"})])):
-        remarks.insert(0, f"it includes other files, which were not read with it: {count}")
+        remarks.append(f"it includes other files, which were not read with it: {count}")
+    if elsewhere:
+        remarks.append(f"{_OF_OTHERS} [name]: {names_briefly(elsewhere, NAMED)}")
+    if names := unknown_entities(text, body):
+        remarks.append(f"{_OF_OTHERS} &name;: {names_briefly(names, NAMED)}")
+    remarks += omission_remarks(lines, "line on a map", "lines on a map")
     document = Document(body, name, "application/xml", blocks, remarks=tuple(remarks))
     return _with_facts(document, root, has_title=is_text)
 
