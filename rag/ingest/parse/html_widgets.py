@@ -108,6 +108,7 @@ _BLOCK = r"</?(?:div|p|figure|section|article|header|body|main|aside|h[1-6]|ul|o
 _BLOCK_BEFORE = re.compile(rf"(?:^|{_BLOCK}>){_INLINE}\Z", re.IGNORECASE)
 _BLOCK_BEHIND = re.compile(rf"{_INLINE}+(?:\Z|{_BLOCK})", re.IGNORECASE)
 _LIST_TAGS = re.compile(r"<(/?)(ol|ul|li)\b([^<>]{0,2000})>", re.IGNORECASE)
+_ITEMS = frozenset({"li", "dt", "dd"})
 _SPECIAL = re.compile(r"\breversed\b|\btype\s?=\s?[\"']?[aAiI]\b")
 _SPECIAL_LIST = re.compile(
     rf"<ol\b[^<>]{{0,2000}}?(?:{_SPECIAL.pattern})|<li\b[^<>]{{0,2000}}?\bvalue\s?=", re.IGNORECASE
@@ -220,7 +221,7 @@ def with_list_labels(page: str) -> str:
     if not _SPECIAL_LIST.search(page) and not _HEADED_ITEM.search(page):
         return page
     texts: dict[tuple[int, int], str] = {}
-    for tags in _lists(page):
+    for tags in _lists(page, _LIST_TAGS):
         texts |= _list_texts(tags, page)
     return with_replacements(page, ((*span, text) for span, text in sorted(texts.items())))
 
@@ -244,12 +245,12 @@ def _list_texts(tags: Sequence[re.Match[str]], page: str) -> dict[tuple[int, int
     return texts
 
 
-def _lists(page: str) -> list[list[re.Match[str]]]:
+def _lists(page: str, tags: re.Pattern[str]) -> list[list[re.Match[str]]]:
     """The lists of a page, each as the tags that open and close it and its items, if there are such."""
     lists: list[list[re.Match[str]]] = []
     opened: list[list[re.Match[str]]] = []
-    for tag in _LIST_TAGS.finditer(page):
-        is_item, is_end = tag[2].casefold() == "li", bool(tag[1])
+    for tag in tags.finditer(page):
+        is_item, is_end = tag[2].casefold() in _ITEMS, bool(tag[1])
         if not is_item and not is_end:
             lists.append([tag])
             opened.append(lists[-1])
@@ -289,15 +290,10 @@ def _with_labels(page: str) -> str:
     page = _SUMMARY.sub(rf"\1{LABEL}", _with_tags_of_html(page))
     page = _DETAILS_END.sub(rf"\g<0><p>{LABEL_END}</p>", page)
     page = _BUTTON.sub(r"<p><strong>\1</strong></p>", page)
-    marks, lists = list[tuple[int, str]](), list[list[re.Match[str]]]()
-    for tag in _TERMS.finditer(page):
-        is_end, name = bool(tag[1]), tag[2].casefold()
-        if name == "dl" and not is_end:
-            lists.append([])
-        elif name == "dl" and lists:
-            marks += _marks(page, [*lists.pop(), tag])
-        elif lists and not is_end:
-            lists[-1].append(tag)
+    marks = list[tuple[int, str]]()
+    for _, *tags in _lists(page, _TERMS):
+        if tags and tags[-1][2].casefold() not in _ITEMS:  # else nothing closes it
+            marks += _marks(page, [tag for tag in tags if not tag[1] or tag is tags[-1]])
     return with_replacements(page, ((at, at, mark) for at, mark in sorted(marks)))
 
 

@@ -70,7 +70,7 @@ def parse(data: bytes, name: str) -> Document:
     for name_, (kind, path) in book.visible.items():
         if kind in _READ and path in package:
             write_sheet(draft, book.sheet(name_, path))
-    draft.left_out += book.left_out + Counter(sheet=len(book.sheets) - len(book.visible))
+    draft.left_out += book.left_out
     return document_of_draft(draft, MIME_TYPE, core_properties(package), title=name)
 
 
@@ -116,13 +116,11 @@ class _Book:
     def __init__(self, package: Package, main: str) -> None:
         root, related = package.xml(main), package.related(main)
         listed = [*descendants(root, "sheets", "sheet")]
-        self.sheets = {
-            sheet.get("name", ""): related.get(sheet.get("r:id", ""), ("", "")) for sheet in listed
-        }
-        """Kind and path of the part of each sheet, by its name."""
+        sheets = {sheet.get("name", ""): related.get(sheet.get("r:id", ""), ("", "")) for sheet in listed}
         visible = (sheet.get("name", "") for sheet in listed if sheet.get("state", "visible") == "visible")
-        self.visible = {name: self.sheets[name] for name in visible}
-        self.left_out = Counter[str]()
+        self.visible = {name: sheets[name] for name in visible}
+        """Kind and path of the part of each visible sheet, by its name."""
+        self.left_out = Counter(sheet=len(sheets) - len(self.visible))
         self._package = package
         about = child(root, "workbookPr")
         self._since_1904 = about is not None and about.get("date1904") in _TRUE
@@ -135,13 +133,6 @@ class _Book:
 
     def sheet(self, name: str, path: str) -> Sheet:
         """The sheet at `path`, with the charts, boxes and controls on it."""
-        sheet, listed = self._cells_of(name, path)
-        self._draw(sheet, path, listed)
-        self._count_beside(path)
-        return sheet
-
-    def _cells_of(self, name: str, path: str) -> tuple[Sheet, list[_ListedControl]]:
-        """A sheet without the drawings on it, and the controls that it lists."""
         sheet, listed, number = Sheet(name), list[_ListedControl](), 0
         addresses = self._package.addresses(path)
         for element in _elements(self._package, path, "row", "col", "mergeCell", "control", "hyperlink"):
@@ -165,7 +156,9 @@ class _Book:
             elif element.get("hidden") in _TRUE or element.get("width") in _NO_SIZE:
                 last = min(whole_number(element.get("max", "")), MAX_COLUMNS)
                 sheet.hidden_columns.update(range(whole_number(element.get("min", "")), last + 1))
-        return sheet, listed
+        self._draw(sheet, path, listed)
+        self._count_beside(path)
+        return sheet
 
     def _cells(self, row: Element) -> dict[int, str]:
         cells: dict[int, str] = {}
@@ -253,7 +246,7 @@ class _Book:
         self, sheet: Sheet, path: str, listed: Sequence[_ListedControl], labels: Mapping[str, str]
     ) -> set[str]:
         related = self._package.related(path)
-        drawn = {id_: (label, is_hidden) for id_, label, is_hidden in _drawn_controls(self._package, path)}
+        drawn = dict(_drawn_controls(self._package, path))
         places = {control.id: control for control in reversed(listed)} | {
             control.id: control for control in reversed(listed) if control.row
         }
@@ -375,8 +368,8 @@ def merged_cells(reference: str) -> Iterator[tuple[int, int, int, int]]:
         )
 
 
-def _drawn_controls(package: Package, path: str) -> Iterator[tuple[str, str, bool]]:
-    """The controls among the VML shapes of a sheet: id, label, and whether it is hidden. Others are notes."""
+def _drawn_controls(package: Package, path: str) -> Iterator[tuple[str, tuple[str, bool]]]:
+    """The controls among the VML shapes of a sheet: id; label and whether it is hidden. Others are notes."""
     try:
         data = package.read(package.related_as(path, "vmlDrawing"))
         root = xml_root(_OPEN_TAG.sub(b"<br/>", data), "")
@@ -388,7 +381,7 @@ def _drawn_controls(package: Package, path: str) -> Iterator[tuple[str, str, boo
             label = " ".join("".join(box.itertext()) for box in shape.iter("textbox"))
             id_ = shape.get("spid", "") or shape.get("id", "")
             is_hidden = "visibility:hidden" in shape.get("style", "").replace(" ", "")
-            yield id_.rpartition("_s")[2], one_line(label), is_hidden
+            yield id_.rpartition("_s")[2], (one_line(label), is_hidden)
 
 
 def _cell(anchor: Element) -> tuple[int, int]:
