@@ -202,7 +202,7 @@ def _table(text: str, delimiter: str) -> tuple[str, Sequence[str], Iterator[list
     """The text above a table, the names of its columns, if a row has them, its records, and remarks."""
     rows = _rows(text, delimiter)
     sample = [*islice(rows, _LOOKED_AT)]
-    if not text.strip(f'{_DELIMITERS}" \n'):
+    if not sample or not text.strip(f'{_DELIMITERS}" \n'):
         return "", (), iter(()), ()
     cells = [row.cells for row in sample]
     raw_rows = [*_as_written(text, sample, delimiter)]

@@ -215,7 +215,7 @@ def test_rows_without_records_below_are_a_text(content: str, text: str, shape: S
     assert shape(content, "a.csv") == [("paragraph", text)]
 
 
-@pytest.mark.parametrize("content", [";;;\n;;\n", '"",""\n', "\n"])
+@pytest.mark.parametrize("content", [";;;\n;;\n", '"",""\n', "\n", "\x0c"])
 def test_a_table_without_a_word_is_empty(content: str) -> None:
     with pytest.raises(EmptyFileError):
         parse(content.encode(), "a.csv")
