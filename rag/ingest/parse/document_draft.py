@@ -15,11 +15,12 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from rag.corpus import Block, BlockKind, Document
+from rag.ingest.parse.document_parts import NAMED, clean, date, facts, shifted, title_line
 from rag.ingest.parse.document_parts import block as trimmed_block
-from rag.ingest.parse.document_parts import clean, date, facts, shifted, title_line
 from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE, with_questions
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
+from rag.report import names_briefly
 from rag.text.plain_text import Span, one_line
 from rag.text.table_heads import PAGE_BREAK, is_header, pipe_table, with_cells_above, with_spanned
 
@@ -355,8 +356,10 @@ def _saved_at(text: str) -> datetime | None:
 
 
 def unread_files(names: Iterable[str]) -> list[str]:
-    """A remark on each file that a markup includes by its name."""
-    return [f"it includes {name}, which was not read with it" for name in names]
+    """A remark on the files that a markup includes by their names, or none: a chapter may have fifty."""
+    files = [*dict.fromkeys(names)]
+    were = "was" if len(files) == 1 else "were"
+    return [f"it includes {names_briefly(files, NAMED)}, which {were} not read with it"] if files else []
 
 
 def omission_remarks(count: int, noun: str, plural: str = "") -> list[str]:

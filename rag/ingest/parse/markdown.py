@@ -58,13 +58,12 @@ _ACCESS = re.compile(
 _SLICE = 1 << 18  # characters; parsing takes some twenty bytes of memory per character
 _HEADING_OR_FENCE = re.compile(r"^(?:#{1,6} |(?P<fence> {0,3}(?:```|~~~)))", re.MULTILINE)
 
-_HINT = re.compile(r"%%|[ \n]\^[\w-]|!\[\[|::|:LOGBOOK:|\ntype_: |<!--|<a[ \t]|\{\{#")
-_INCLUDE = (  # of mdBook, which puts other files there
-    r"\{\{#(?:include|rustdoc_include|playground|playpen|shiftinclude|template)[ \t]+"
-    r"(?P<file>[^{}\n:]*)[^{}\n]*\}\}"
+_HINT = re.compile(
+    r"%%|[ \n]\^[\w-]|!\[\[|::|:LOGBOOK:|\ntype_: |<!--|<a[ \t]|\{\{#|\{%|/\*|<s(?:cript|tyle)", re.IGNORECASE
 )
-_OTHER_INCLUDES = re.compile(  # of MkDocs, Jekyll, Hugo and VitePress
-    r"^[ \t]*(?:-+8<-+[ \t]+[\"']([^\"'\n]+)[\"']"
+_INCLUDES = re.compile(  # of mdBook, MkDocs, Jekyll, Hugo and VitePress
+    r"^[ \t>]*(?:\{\{#(?:include|rustdoc_include|playground|playpen|shiftinclude|template)[ \t]+([^{}\s:]+)"
+    r"|-+8<-+[ \t]+[\"']([^\"'\n]+)[\"']"
     r"|\{%-?[ \t]*include(?:-markdown|_relative)?[ \t]+[\"']?([^\s\"'%]+)(?<!\.html)[\s\"'%]"
     r"|\{\*[ \t]+([^\s*]+)|\{![ \t]*([^\s!]+)[ \t]*!\}"
     r"|\{\{[<%][ \t]*(?:readfile|include|snippet)[ \t]+(?:file[ \t]*=[ \t]*)?[\"'`]?([^\s\"'`]+)"
@@ -89,6 +88,7 @@ _OBSIDIAN_COMMENT = (  # in its notes; %%i is a variable; a row of a table has c
     rf"(?={_INSIDE % '|'}%%|{_INSIDE % ''}%%(?![^|\n]*\|))"
     rf"(?:(?=\s){_INSIDE % ''}%%|(?!\s){_INSIDE % ''}(?:(?<!\s)%%|%%(?!\w)))"
 )
+_OF_GITBOOK = "hint|tabs?|columns?|stepper|step|code|content-ref"
 _UNSHOWN = re.compile(
     rf"(?P<code>^{_IN_LIST_OR_QUOTE}(?P<fence>`{{3,}}|~{{3,}})[^\n]*\n(?s:.*?)(?:^[ \t>]*(?P=fence)|\Z)"
     r"|`[^`\n]+`"
@@ -96,17 +96,20 @@ _UNSHOWN = re.compile(
     r"|<pre\b(?:[^<]|<(?!/?pre\b))*+</pre"
     rf"|(?:(?<=\n\n)|\A){_INDENTED}(?:\n{_INDENTED})*"  # right below a paragraph it would belong to it
     rf"|{_PERCENT})"
-    rf"|(?P<comment>{_OBSIDIAN_COMMENT}|<!--(?:[^<]|<(?!!--)){{0,5000}}?-->)"
+    r"|\{/\*[ \t]?[^\s*{}]{1,300}[ \t]?\*/\}"  # the id of a heading in MDX, whatever the file is called
+    rf"|(?P<comment>{_OBSIDIAN_COMMENT}|<!--(?:[^<]|<(?!!--)){{0,5000}}?-->"
+    r"|\{[ \t]?/\*(?:[^{*]|\{(?!/\*)|\*(?!/)){0,5000}+\*/[ \t]?\})"
+    r"|^ {0,3}<(?P<tag>script|style)\b(?:[^<]|<(?!/?(?P=tag)\b))*+</(?P=tag)>"
+    rf"|^[ \t>]*\{{%[ \t]*(?:@[^%\n]*|(?:end)?(?:{_OF_GITBOOK})\b(?:[ \t]+(?=[\w-]+=)"
+    r"(?>[^%\n]*?\btitle=\"(?P<label>[^\"\n]*)\")?[^%\n]*)?)[ \t]*%\}[ \t]*$"
     r"|<a[ \t]+(?:id|name)=(?:\"[^\"<>\n]*\"|'[^'<>\n]*'|[\w.:-]+)[ \t]*/?>(?:(?P<anchored>[^<\n]*)</a>)?"
-    rf"|(?<!\\){_INCLUDE}|(?<!\\)\{{\{{#(?:title|quiz)[ \t]+[^{{}}\n]*\}}\}}"
+    r"|(?<!\\)\{\{#(?:title|quiz)[ \t]+[^{}\n]*\}\}"
     r"|(?:^|[ \t])\^(?:[a-z][a-z0-9-]+|[0-9a-f]{6})[ \t]*+$"  # the id of a block
     r"|(?P<picture>!\[\[[^\[\]\n]+\.(?:png|jpe?g|gif|svg|webp|bmp|avif)(?:[|#][^\[\]\n]*)?\]\])"
     r"|^[ \t]*(?:id:: [0-9a-f]{8}-[0-9a-f-]{27}|collapsed:: (?:true|false))[ \t]*+(?:\n|\Z)"
     r"|^[ \t]*:LOGBOOK:(?s:.{0,5000}?):END:[ \t]*+(?:\n|\Z)",
     re.MULTILINE | re.IGNORECASE,
 )
-_DIRECTIVE = re.compile(rf"^[ \t>]*{_INCLUDE}[ \t]*\n", re.MULTILINE)
-_EMPTY_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[^\n]*\n\s*\1\Z")
 _JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d+\s*\Z")
 
 
@@ -128,7 +131,7 @@ def parse(text: str, name: str) -> Document:
     blocks = tuple(markdown_blocks(body))
     title = markdown_title(body, name, blocks, entries) or name
     blocks = tuple(_with_versions_on_one_level(blocks))
-    remarks = (*remarks, *omissions, *_unread_includes(text, _OTHER_INCLUDES))
+    remarks = (*remarks, *omissions, *_unread_includes(text, _INCLUDES))
     document = Document(body, title, MIME_TYPE, blocks, remarks=remarks)
     return _stated(_with_properties(document, head, entries), entries)
 
@@ -189,33 +192,29 @@ def _stated(document: Document, entries: Mapping[str, str]) -> Document:
 
 
 def _without_internal_markup(text: str) -> tuple[str, tuple[str, ...]]:
-    """A text without comments and internal markup of Obsidian, Logseq, Joplin and mdBook, and remarks.
+    """A text without comments and internal markup of programs for notes, books and sites, and a remark.
 
-    Internal markup is ids, pictures, anchors and directives. Code stays, except for directives in it.
+    Internal markup is ids, pictures, anchors, scripts and tags without words. Code stays.
     Example: "Seen. ^intro %%unseen%%" -> ("Seen.", ("1 comment was left out",)).
     """
     if not _HINT.search(text):  # as in most texts
         return text, ()
-    comments, files = 0, dict[str, None]()
+    comments = 0
 
     def shown(match: re.Match[str]) -> str:
         nonlocal comments
-        if match["code"]:
-            files.update(dict.fromkeys(include["file"] for include in _DIRECTIVE.finditer(match[0])))
-            code = _DIRECTIVE.sub("", match[0])
-            return "" if code != match[0] and _EMPTY_FENCE.fullmatch(code) else code
         comments += bool(match["comment"])
-        files.update({match["file"]: None} if match["file"] else {})
-        return "(picture)" if match["picture"] else match["anchored"] or ""
+        if match["label"]:
+            return f"**{match['label']}**"
+        return "(picture)" if match["picture"] else match["code"] or match["anchored"] or ""
 
     body = _UNSHOWN.sub(shown, _JOPLIN.sub("", text))
-    return body, (*omission_remarks(comments, "comment"), *unread_files(map(str.strip, files)))
+    return body, tuple(omission_remarks(comments, "comment"))
 
 
 def _unread_includes(text: str, includes: re.Pattern[str]) -> list[str]:
-    """A remark on each file that the generator of a site would put into this one."""
-    files = (next(filter(None, match.groups())) for match in includes.finditer(text))
-    return unread_files(dict.fromkeys(files))
+    """A remark on the files that the generator of a site would put into this one."""
+    return unread_files(next(filter(None, match.groups())) for match in includes.finditer(text))
 
 
 def markdown_blocks(text: str) -> Iterator[Block]:

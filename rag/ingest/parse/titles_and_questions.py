@@ -34,8 +34,9 @@ _SHOWN = re.compile(
     r"|(?<!\w)(?P<sign>~~|==)(?=[^\s~=])(?P<marked>[^~=]+)(?P=sign)(?!\w)"
     r"|(?<![\w\\])(?P<line>__(?![a-z\d_]+__)|_)(?=[^\W_])(?P<lined>[^_]+)(?P=line)(?!\w)"  # not __init__
     r"|\[\^[^\[\]\s]+\]"  # the mark of a footnote
-    r"|\\(?P<escaped>[_\[\]#.\-!()&|~+>])|(?P<entity>&(?:amp|nbsp|quot|#39);)"
+    r"|\\(?P<escaped>[*_\[\]#.\-!()&|~+>])|(?P<entity>&(?:amp|nbsp|quot|#39);)"
 )
+_ASTERISK = "\0"  # one that is no emphasis
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)([^*]+?)\1(?![\w*])")
 _H1 = re.compile(r"<h1\b[^<>]{0,600}>(.{1,2000}?)</h1\s*>", re.IGNORECASE | re.DOTALL)
 _BOLD = re.compile(r"(\*\*|__)(?=\S)([^*_\n]+)\1:?")
@@ -87,7 +88,8 @@ def heading_words(heading: str) -> str:
     words = _ALT.sub(r"\1", heading[:1000])
     for _ in range(2):  # a badge is an image in a link
         words = _LINK.sub(r"\1", words)
-    return _MARKUP.sub("", _EMPHASIS.sub(r"\2", _SHOWN.sub(_shown, words)))
+    words = _MARKUP.sub("", _EMPHASIS.sub(r"\2", _SHOWN.sub(_shown, words)))
+    return words.replace(_ASTERISK, "*")
 
 
 def _shown(mark: re.Match[str]) -> str:
@@ -95,7 +97,8 @@ def _shown(mark: re.Match[str]) -> str:
         return note.replace("#", " > ")
     if entity := mark["entity"]:
         return html.unescape(entity)
-    return mark["code"] or mark["marked"] or mark["lined"] or mark["escaped"] or ""
+    escaped = (mark["escaped"] or "").replace("*", _ASTERISK)
+    return mark["code"] or mark["marked"] or mark["lined"] or escaped
 
 
 def first_heading(text: str, blocks: Sequence[Block], name: str) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rag.errors import EmptyFileError
+from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
 from tests.ingest.parse.document_shape import headings_of
@@ -246,9 +247,15 @@ def test_a_date_that_is_none_stays_metadata() -> None:
         ("<pre>\n<!-- b -->\n</pre>", "<pre>\n<!-- b -->\n</pre>"),
         ('# A\n\n<!-- Old headings. Do not remove. -->\n\n<a id="old"></a>\n\nSeen.', "# A\n\n\n\n\n\nSeen."),
         ("Seen <!-- never\n```\nnever\n``` --> too <a name='b'>and this</a>.", "Seen  too and this."),
-        ("A:\n\n```rust\n{{#rustdoc_include ../a.rs:here}}\n```\n\nToo.", "A:\n\n\n\nToo."),
-        ("```rust\nlet a = 1;\n{{#include b.rs}}\n```", "```rust\nlet a = 1;\n```"),
-        ("{{#include ../LICENSE}}\n\nSeen.", "\n\nSeen."),
+        ("```rust\n{{#rustdoc_include ../a.rs:b}}\n```", "```rust\n{{#rustdoc_include ../a.rs:b}}\n```"),
+        ("{{#title A}}{{#include ../LICENSE}}\n\nSeen.", "{{#include ../LICENSE}}\n\nSeen."),
+        ("## Props {/*props-ça*/}\n\nSeen.{/* never\n{a} */}", "## Props \n\nSeen."),
+        ("```jsx\n{/* a */}\n```\n\n`{/*a*/}` glob/*.md}", "```jsx\n{/* a */}\n```\n\n`{/*a*/}` glob/*.md}"),
+        ("<script setup>\nlet a = '<b>'\n</script>\n\n`<script>` <b>seen</b>", "\n\n`<script>` <b>seen</b>"),
+        ("<style>\na {}\n</style>\n```\n<style>\n</style>\n```", "\n```\n<style>\n</style>\n```"),
+        ('{% tabs %}\n{% tab title="A b" %}\nSeen.\n{% endtab %}\n{% endtabs %}', "\n**A b**\nSeen.\n\n"),
+        ('{% hint style="info" %}\nSeen.\n{% endhint %}\n{% @a/form id="4" %}\n', "\nSeen.\n\n\n"),
+        ("{% tab log php %} {% hint %}\n`{% hint %}`", "{% tab log php %} {% hint %}\n`{% hint %}`"),
         ("```html\n<!-- b --><a id='c'></a>\n```", "```html\n<!-- b --><a id='c'></a>\n```"),
         (
             "`<!-- a -->` and <a href='b'>c</a> \\{{#include d}}",
@@ -275,8 +282,12 @@ def test_what_programs_for_notes_do_not_show_is_no_text(written: str, expected: 
 
 def test_what_a_book_includes_is_named() -> None:
     text = "```rust\n{{#rustdoc_include ../a.rs:here}}\n```\n\n{{#include b.md}}\n\nSeen."
-    remarks = parse(text.encode(), "a.md").remarks
-    assert [name in remark for name, remark in zip(("../a.rs,", "b.md,"), remarks, strict=True)] == [True] * 2
+    assert parse(text.encode(), "a.md").remarks == (*unread_files(["../a.rs", "b.md"]),)
+
+
+def test_the_remark_on_included_files_is_short() -> None:
+    many = "".join(f"{{{{#include {number}.md}}}}\n" for number in range(50))
+    assert [len(remark) < 100 for remark in parse(many.encode(), "a.md").remarks] == [True]
 
 
 @pytest.mark.usefixtures("in_linear_time")
@@ -290,6 +301,7 @@ def test_what_a_book_includes_is_named() -> None:
         "<pre>",
         "{% highlight %}",
         "{{#include a",
+        *("{/*", "{/* a ", "<script", "<style>\n", "{% @a", '{% tab title="a" ', 'title="a" '),
         "```\n",
         "> ",
         "- ",
@@ -425,6 +437,8 @@ def test_broken_jsx_takes_no_time(part: str) -> None:
         ("_Draft_ of __all clocks__ in snake_case_names", "Draft of all clocks in snake_case_names"),
         ("~~Old~~ ==New== 1 == 1 ~~ 2", "Old New 1 == 1 ~~ 2"),
         (r"Q&amp;A on snake\_case \[x\] &lt;div&gt;", "Q&A on snake_case [x] &lt;div&gt;"),
+        (r"`watch()` \*\* and \*.py, *not* `\*` {#watch}", r"watch() ** and *.py, not \*"),
+        ("Props change {/*props-change*/}", "Props change"),
     ],
 )
 def test_a_heading_is_what_people_see(heading: str, title: str) -> None:
@@ -456,5 +470,4 @@ def test_a_title_without_a_heading_has_no_links_either(written: str) -> None:
 )
 def test_a_file_that_a_generator_would_include_is_named(name: str, text: str, files: list[str]) -> None:
     remarks = parse(text.encode(), name).remarks
-    named = [remark.removeprefix("it includes ").partition(",")[0] for remark in remarks]
-    assert [file for file in named if "comment" not in file] == files
+    assert [remark for remark in remarks if "comment" not in remark] == unread_files(files)
