@@ -563,7 +563,9 @@ def _encoding_remark(declared: str, codec: str) -> str:
 DATA_LEFT_OUT = "[encoded data]"
 LEAST = 2000  # letters and digits without a space: no word, address, key or checksum is as long
 _SIGNS = "A-Za-z0-9+/_%=-"
-_RUN = re.compile(rf"(?<![{_SIGNS}])[{_SIGNS}]{{{LEAST},}}+")  # from its beginning, so in linear time
+_RUN = re.compile(  # from its beginning, so in linear time; or what a playground has behind its address
+    rf"(?<![{_SIGNS}])[{_SIGNS}]{{{LEAST},}}+|(?<=#)(?:pako:)?[A-Za-z0-9+/_=-]{{{LEAST // 10},}}+"
+)
 _LINES = re.compile(
     r"(?:^[ \t]*+[A-Za-z0-9+/]{60,80}+\n){20,}+(?:[ \t]*+[A-Za-z0-9+/]{1,80}={0,2}[ \t]*+$)?", re.MULTILINE
 )
@@ -572,8 +574,9 @@ _LINES = re.compile(
 def without_encoded_data(text: str) -> tuple[str, str]:
     """The text with a mark in place of encoded data, and a remark on its length, or "".
 
-    Encoded data, such as a picture, is a run of 2,000 Base64 characters, or 20 full lines of them. A megabyte
-    makes 2,400 chunks that nobody can read or find, and takes minutes to embed.
+    Encoded data, such as a picture, is a run of 2,000 Base64 characters, or of 200 behind the "#" of an
+    address, or 20 full lines of them. A megabyte makes 2,400 chunks that nobody can read or find, and takes
+    minutes to embed.
     """
     shorter = _LINES.sub(_mark, _RUN.sub(_mark, text))
     if left_out := len(text) - len(shorter):

@@ -327,7 +327,7 @@ def _document(data: bytes, path: PurePath, suffix: str) -> Document:
     return dataclasses.replace(document, has_lines=has_lines)
 
 
-_IN_LINES = frozenset({"text/plain", "application/yaml", "application/json"})
+_IN_LINES = frozenset({"text/plain", "application/yaml", "application/json", "application/xml"})
 """The types of files that people open at a line."""
 _OF_SERVERS = frozenset(
     {".action", ".asp", ".aspx", ".cfm", ".cgi", ".do", ".jsp", ".jspx", ".php", ".phtml", ".shtml"}

@@ -429,9 +429,17 @@ def test_data_in_a_document_takes_no_room(name: str, before: str, after: str, da
     assert len(document.remarks) == 1
 
 
+def test_a_program_behind_the_address_of_a_playground_takes_no_room() -> None:
+    text = f"Try [it](https://play.example.org/#{DATA[:400]}) or [https://a.example/{DATA[:400]}#b]"
+    shown = text.replace(f"#{DATA[:400]}", f"#{DATA_LEFT_OUT}")
+    assert without_encoded_data(text)[0] == shown
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        f"https://example.org/#{'a-long-heading-' * 20}",
+        f"https://example.org/#{'%E8%83%BD' * 40}",
         "a" * 100_000,
         "ACGT" * 10_000,
         "x" * 1999,

@@ -328,6 +328,7 @@ def test_nothing_is_hidden_in_any_format_and_lines_end_as_they_are_seen_to(
         ("a\nb\u2028c é\nd", "a.txt"),
         ('{\n"k": "b\u2029c",\n"l": 1}', "a.json"),
         ("k: a\x85b\nl: 1", "a.yaml"),
+        ("<project>\n<a>b\u2028c</a>\n</project>", "pom.xml"),
     ],
 )
 def test_lines_are_those_of_the_file_only_if_editors_count_them_so(content: str, name: str) -> None:
