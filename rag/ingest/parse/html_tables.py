@@ -40,6 +40,12 @@ _LONG = 300  # characters: a cell with more holds a text
 _DIVIDED = -1
 _INNER = "\ufddc"
 """A noncharacter in the place of a table in a cell."""
+_WIDTHS = re.compile(
+    r"(\A<table\b[^<>]*>(?:\s|</?(?:col|colgroup|tbody)\b[^<>]*>)*)"
+    r"(?:<tr\b[^<>]*>(?:\s|&nbsp;|&#160;|<(?!td\b[^<>]*\browspan)/?(?:td|p|div|span|font)\b[^<>]*>)*</tr\s*>\s*)+",
+    re.IGNORECASE,
+)
+"""The beginning of a table, and blank rows: reports in inline XBRL set the widths of columns in one."""
 _NO_BORDER = re.compile(r"""(<table\b[^<>]*?)\sborder\s?=\s?["']?0["']?(?=[\s>])""", re.IGNORECASE)
 
 _PRESENTATION = re.compile(r"""<table\b[^<>]*\brole\s?=\s?["']?(?:presentation|none)\b""", re.IGNORECASE)
@@ -79,7 +85,7 @@ def without_layout_tables(page: str, lays_out: Callable[[str], bool]) -> str:
         return _PART.sub(r"<\1div>", part)
 
     def changed(table: str) -> str:
-        return blocks(table) if lays_out(table) else _with_columns(table)
+        return blocks(table) if lays_out(table) else _with_columns(_WIDTHS.sub(r"\1", table))
 
     return _changed_tables(page, changed, blocks)
 

@@ -557,6 +557,10 @@ _MERGED = (
     "<table {}><tr><td rowspan=2>Region<td colspan=2>2023</tr><tr><td>Q1<td>Q2</tr>"
     "<tr><td>South<td>&nbsp;<td>11</tr></table>"
 )
+_WIDTHS = (
+    '<table><tr><td style="width:1%"></td><td style="width:9%"><span>&nbsp;</span></td><td></td></tr>'
+    "<tr><td>m<td>2022<td>2021</tr><tr><td>Sales<td>3<td>4</tr></table>"
+)
 _POINT = "<table><col width=4%><tbody><tr><td valign=top>{}</td><td>{}</td></tr></tbody></table>"
 _MERGED_SEEN = "| Region | 2023 |  |\n| --- | --- | --- |\n| Region | Q1 | Q2 |\n| South |  | 11 |"
 
@@ -581,6 +585,8 @@ _MERGED_SEEN = "| Region | 2023 |  |\n| --- | --- | --- |\n| Region | Q1 | Q2 |\
         (_POINT.format("&nbsp;1.1.", f"one:{_POINT.format('—', '<p>two')}"), "1.1. one:\n\n— two"),
         (_POINT.format("4", "5"), "| 4 | 5 |\n| --- | --- |"),
         ("<table><tr><td>1.<td>A<tr><td>2.<td>B</table>", "| 1. | A |\n| --- | --- |\n| 2. | B |"),
+        (_WIDTHS, "| m | 2022 | 2021 |\n| --- | --- | --- |\n| Sales | 3 | 4 |"),
+        (_WIDTHS.replace("<td", "<td rowspan=2", 1), "|  | m | 2022 | 2021 |\n| Sales | 3 | 4 |  |"),
         (_MERGED.format("border=0 width=9"), _MERGED_SEEN),
         (_MERGED.format('class="x" border="0"'), _MERGED_SEEN),
     ],
@@ -595,6 +601,7 @@ def test_a_table_of_data_stays_a_table_and_one_of_layout_becomes_blocks(page: st
     [
         *("<table>", "</table>", "<table><td>1</td>", "<tr>", "<pre>", "<pre><code>", "<p> </p> ", "<td><p>"),
         *("<table><td>1<td>2", "<table border", "<table><tr><td>1<td>2<tr><td>1<td>2<td>"),
+        *("<table><tr>", "<table><tr><td></td>", "<tr><td></td></tr>"),
         *("<a ", "<span class=", "<td class='blob-code", "<table role", "<table><tr><td class='blob-code'>"),
     ],
 )
