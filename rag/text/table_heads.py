@@ -122,11 +122,10 @@ def _names_columns(row: Sequence[str], groups: Sequence[str]) -> bool:
     are_words = all(any(map(str.isalnum, cell)) for cell in cells)
     if not groups:
         return are_words
-    has_figures = any(_NUMBER.fullmatch(cell) and not _YEAR.fullmatch(cell) for cell in cells)
     are_parted = any(
         group == COVERED and cell.strip(COVERED) for group, cell in zip(groups, row, strict=False)
     )
-    return are_words and are_parted and not has_figures
+    return are_words and are_parted and not has_figures(cells)
 
 
 def _with_values(row: Sequence[str], heads: Collection[int]) -> list[str]:
@@ -159,8 +158,12 @@ def is_header(row: Sequence[str], below: Sequence[Sequence[str]] = ()) -> bool:
 
 
 def _has_words(cells: Sequence[str]) -> bool:
-    numbers = [cell for cell in cells if _NUMBER.fullmatch(cell)]
-    return len(numbers) < len(cells) and all(map(_YEAR.fullmatch, numbers))
+    return not has_figures(cells) and not all(map(_NUMBER.fullmatch, cells))
+
+
+def has_figures(cells: Iterable[str]) -> bool:
+    """Whether cells have a number that isn't a year."""
+    return any(_NUMBER.fullmatch(cell) and not _YEAR.fullmatch(cell) for cell in cells)
 
 
 def _names_days(row: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
@@ -242,13 +245,15 @@ def with_units(names: Sequence[str], row: Sequence[str], below: Sequence[Sequenc
 def table_head(above: Sequence[str], header: str, below: Sequence[str]) -> TableHead:
     """The head of a table below the parts `above` whose header row has the rows `below` under its rule.
 
-    A row that names groups of columns is read together with the columns, above the header or as the header.
+    Rows that name groups of columns are read together with the columns, above the header or from it on.
     Example: "| | Sales | |" above "| Zone | 2022 | 2023 |" -> "| Zone | Sales 2022 | Sales 2023 |".
     """
-    names, first, second = _cells(header), *map(_cells, [*below[:2], "", ""][:2])
-    if above and "\n" not in above[-1] and (columns := grouped(_cells(above[-1]), names)):
-        return TableHead(caption_lines(above[:-1]), pipe_row(columns))
-    if columns := grouped(names, first) or with_units(names, first, [second]):
+    names, first, second, third = _cells(header), *map(_cells, [*below[:3], "", "", ""][:3])
+    lower = grouped(first, second) if any(third) and not is_header(third) else None  # third is a record
+    columns = grouped(names, lower or first) or with_units(names, first, [second])
+    while above and "\n" not in above[-1] and (upper := grouped(_cells(above[-1]), columns or names)):
+        columns, above = upper, above[:-1]
+    if columns:
         return TableHead(caption_lines(above), pipe_row(columns))
     is_caption = names[0] and not any(names[1:]) and len(names) == len(first) > 1
     if is_caption and is_header(first) and any(second) and not is_header(second):
@@ -326,7 +331,8 @@ def _line_of_rows(rows: Sequence[str]) -> str:
     is_pairs = all(len(_cells(row)) == 2 for row in rows)  # noqa: PLR2004 a name and a value
     rows = [row for row in rows if not (is_pairs and TABLE_RULE.fullmatch(row))]
     cells = [[cell for cell in _cells(row) if cell] for row in rows]
-    if len(rows) > CAPTION_PARTS or any(map(TABLE_RULE.fullmatch, rows)) or not all(map(_has_words, cells)):
+    # Years alone may name groups of columns.
+    if len(rows) > CAPTION_PARTS or any(map(TABLE_RULE.fullmatch, rows)) or any(map(has_figures, cells)):
         return ""
     return " ".join(cell for row in cells for cell in row)
 

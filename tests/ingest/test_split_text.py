@@ -308,6 +308,57 @@ def test_columns_are_called_by_their_groups_too_and_stay_below_them(
     assert document.text.split("\n")[-1] == pipe_row(last.split("|"))
 
 
+LEVELS = ("Zone|2022||||2023", "Zone|Shops||Web||Shops||Web", "Zone|Plan|Real|Plan|Real|Plan|Real|Plan|Real")
+FIGURES = ("North|1|2|3|4|5|6|7|8", "South|2|3|4|5|6|7|8|9", "West|3|4|5|6|7|8|9|10")
+OVER = "".join(
+    f"<s:mergeCell ref='{cells}'/>" for cells in ("B1:E1", "F1:I1", "B2:C2", "D2:E2", "F2:G2", "H2:I2")
+)
+THREE_HIGH = (
+    "<table><tr><td rowspan=3>Zone<td colspan=4>2022<td colspan=4>2023"
+    f"<tr>{'<td colspan=2>Shops<td colspan=2>Web' * 2}<tr>{'<td>Plan<td>Real' * 4}"
+    f"{''.join('<tr><td>' + row.replace('|', '<td>') for row in FIGURES)}</table>"
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (THREE_HIGH.encode(), "a.html"),
+        (
+            workbook(
+                sheet(
+                    *LEVELS, *FIGURES, more=f"<s:mergeCells>{OVER}<s:mergeCell ref='A1:A3'/></s:mergeCells>"
+                )
+            ),
+            "corner.xlsx",
+        ),
+        (
+            workbook(
+                sheet(
+                    *(row.removeprefix("Zone") for row in LEVELS[:2]),
+                    LEVELS[2],
+                    *FIGURES,
+                    more=f"<s:mergeCells>{OVER}</s:mergeCells>",
+                )
+            ),
+            "merged.xlsx",
+        ),
+        (
+            workbook(sheet(*(row.removeprefix("Zone") for row in LEVELS[:2]), LEVELS[2], *FIGURES)),
+            "plain.xlsx",
+        ),
+    ],
+)
+def test_columns_are_called_by_three_levels_of_names(data: bytes, name: str) -> None:
+    names = [
+        f"{year} {where} {what}"
+        for year in (2022, 2023)
+        for where in ("Shops", "Web")
+        for what in ("Plan", "Real")
+    ]
+    assert tables_of(parse(data, name))[-1].header == pipe_row(["Zone", *names])
+
+
 def test_a_first_row_below_a_header_with_a_blank_is_no_second_header() -> None:
     (table,) = tables_of(parse(b"| Name | | Notes |\n|--|--|--|\n| Ann | Smith | x |\n", "a.md"))
     assert table.header == "| Name | | Notes |"

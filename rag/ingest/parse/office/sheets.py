@@ -20,6 +20,7 @@ from rag.text.plain_text import one_line
 from rag.text.table_heads import (
     COVERED,
     grouped,
+    has_figures,
     is_figure,
     is_header,
     named_figures,
@@ -143,15 +144,17 @@ def _stacked(rows: list[_Row]) -> Iterator[list[_Row]]:
     columns = sorted({at for row in rows[:_LOOKED_AT] for at in row.cells})
     # Names with values above a table, such as a customer and a date, are a table of their own.
     start = named_figures(_texts(rows[:_LOOKED_AT], columns)) or 0
-    pairs = [row for row in rows[:start] if len(row.cells) > 1]
-    if len(pairs) > 1 and all(columns[0] in row.cells for row in pairs):
+    pairs = [row.cells for row in rows[:start] if len(row.cells) > 1]
+    no_labels = {None, rows[start].cells.get(columns[0])}  # a merged name of the first column heads groups
+    if len(pairs) > 1 and no_labels.isdisjoint(cells.get(columns[0]) for cells in pairs):
         yield rows[:start]
     else:
         start = 0
     for at in range(start + 1, len(rows) - 2):  # a caption, a header and a row below it
         before, caption, header, first = rows[at - 1 : at + 3]
         is_caption = 2 * len(caption.cells) <= len(header.cells) and _names_columns(header)
-        if is_caption and not _names_columns(before) and not _names_columns(first):
+        is_row = len(before.cells) == 1 or has_figures(before.cells.values())
+        if is_caption and is_row and not _names_columns(first):
             yield rows[start:at]
             start = at
     yield rows[start:]
@@ -203,7 +206,8 @@ class _Writer:
             upper = self._with_whole_groups(below.popleft(), columns)
             self._caption(upper, columns)
             if len(upper.cells) > 1:  # a column that it alone names has that name; above the first is a title
-                names = {at: text for at, text in upper.cells.items() if at != columns[0]}
+                named = {columns[0], *self._with_whole_groups(below[0], columns).cells}
+                names = {at: text for at, text in upper.cells.items() if at not in named}
                 below[0] = below[0]._replace(cells=names | below[0].cells)
         return [*below]
 
