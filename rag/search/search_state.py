@@ -332,14 +332,16 @@ def joined_hit(group: Sequence[Hit]) -> Hit:
     are_apart = all(before.end < after.start for before, after in pairwise(chunks))
     # Chunks that overlap share tokens. The white space between others adds none.
     is_sum = len(counts) == len(chunks) and are_apart
-    return replace(
+    joined = replace(
         best,
         similarity=max((hit.similarity for hit in group if hit.similarity is not None), default=None),
         excerpts=tuple(excerpts),
         around=tuple(chunks),
         tokens=sum(counts) if is_sum else None,
-        copies=tuple(map(joined_hit, rows_in_documents(copy for hit in group for copy in hit.copies))),
     )
+    # Another edition has some of these passages, and others of its own in between.
+    rows = map(joined_hit, rows_in_documents(copy for hit in group for copy in hit.copies))
+    return replace(joined, copies=tuple(row for row in rows if row.text.split() == joined.text.split()))
 
 
 def _continued(excerpt: Excerpt, chunk: Chunk) -> str | None:

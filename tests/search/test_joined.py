@@ -303,6 +303,15 @@ async def test_a_copy_below_another_heading_is_cited_with_it(shelf: Shelf) -> No
     assert record.also_in == [f"b › Shut, p. 2 [{'b' * 16}/1]"]
 
 
+@pytest.mark.slow
+async def test_an_edition_that_has_only_some_of_the_joined_passages_is_no_place_of_them(shelf: Shelf) -> None:
+    first_text, *others = ROW
+    await shelf.put("a", *ROW, id_="a" * 16)
+    await shelf.put("b", f"steel {first_text}", *others, id_="b" * 16)
+    record, *_ = search_reply(await _joined(shelf, mode="sparse"), None).results
+    assert (record.id, record.also_in) == (f"{'a' * 16}/0-2", None)
+
+
 async def test_why_not_tells_that_a_copy_is_shown(shelf: Shelf) -> None:
     await _copied(shelf)
     request = SearchRequest("pendulum clock", joined=True, mode="sparse")
