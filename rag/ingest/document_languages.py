@@ -56,13 +56,12 @@ SURE, SURE_IF_SHORT = 0.6, 0.85  # least probability of a detected language, in 
 SHORT = 200  # characters
 CREDIBLE, POSSIBLE = 0.2, 0.01  # least probability of a stated language, if another one is detected or not
 _TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
-_SAME = {"nb": "no", "nn": "no"}  # the detected kind of Norwegian changes with the sentence
 
 
 def with_language(document: Document) -> Document:
-    """The document with its language in its metadata, as a BCP 47 tag; without a tag if it is unknown.
+    """The document with its language in its metadata, as `primary` writes it; without one if it is unknown.
 
-    Example: stated "en-US", written in German -> "de"; stated "de-AT", written in German -> "de-AT".
+    Example: stated "en-US" or "de-AT", written in German -> "de".
     """
     stated = document.metadata.get(LANGUAGE, "").strip().replace("_", "-")
     tag = language_of(_prose(document), stated if _TAG.fullmatch(stated) else "")
@@ -71,7 +70,8 @@ def with_language(document: Document) -> Document:
 
 
 def language_of(text: str, stated: str = "") -> str:
-    """The tag of a text's language: the stated one if the words are consistent with it; empty if unknown."""
+    """A text's language: that of the stated tag if the words are consistent with it; empty if unknown."""
+    stated = primary(stated)
     votes: Counter[str] = Counter()
     total: Counter[str] = Counter()
     stretches = _stretches(text)
@@ -84,12 +84,11 @@ def language_of(text: str, stated: str = "") -> str:
     detected = votes.most_common(1)[0][0] if votes else ""
     if not stated:
         return detected
-    stated_label = _SAME.get(primary(stated), primary(stated))
-    is_label = stated_label in _labels()  # others can't be checked, and are believed
+    is_label = stated in _labels()  # others can't be checked, and are believed
     if (
         not stretches
         or not is_label
-        or total[stated_label] / len(stretches) >= (CREDIBLE if detected else POSSIBLE)
+        or total[stated] / len(stretches) >= (CREDIBLE if detected else POSSIBLE)
     ):
         return stated
     return detected
@@ -127,7 +126,7 @@ def _identifier() -> LanguageIdentifier:
 
 @lru_cache(1)
 def _labels() -> frozenset[str]:
-    return frozenset(_SAME.get(label, label) for label in _identifier().nb_classes)
+    return frozenset(map(primary, _identifier().nb_classes))
 
 
 def _probabilities(words: str) -> Mapping[str, float]:
@@ -144,7 +143,7 @@ def _probabilities(words: str) -> Mapping[str, float]:
     scores = np.exp((scores - scores.max()) / np.sqrt(len(text.encode(errors="surrogatepass"))))
     shares: Counter[str] = Counter()
     for label, share in zip(identifier.nb_classes, (scores / scores.sum()).tolist(), strict=True):
-        shares[_SAME.get(label, label)] += share
+        shares[primary(label)] += share
     if len(_JAPANESE.findall(words)) > JAPANESE_SHARE * len(_HAN.findall(words)):
         shares["ja"] += shares.pop("zh", 0)
     return shares

@@ -9,16 +9,18 @@ from pathlib import Path
 from rag.corpus import Collection, Language
 
 LANGUAGE = "language"
-"""The metadata of a source that holds the tag of its language."""
+"""The metadata of a source that holds its language, as `primary` writes it, so that one filter finds all."""
 
 _LISTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _STEMMED: dict[str, Language] = _LISTS["stemmed"]
 _NAMES: dict[str, str] = _LISTS["stemmed"] | _LISTS["others"]
+_SAME: dict[str, str] = dict(pair.split("=") for pair in _LISTS["same"].split())
 
 
 def primary(tag: str) -> str:
-    """The language of a tag, without country and script: "de-AT" -> "de"."""
-    return tag.replace("_", "-").partition("-")[0].lower()
+    """The language of a tag, without country and script: "de-AT", "DE", "ger" -> "de"; "nb" -> "no"."""
+    code = tag.replace("_", "-").partition("-")[0].lower()
+    return _SAME.get(code, code)
 
 
 def name_of(tag: str) -> str:

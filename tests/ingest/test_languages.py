@@ -64,7 +64,14 @@ def test_a_sentence_is_enough_to_tell_a_language(language: str) -> None:
 def test_what_a_template_states_does_not_count_against_the_words() -> None:
     assert tag(TEXTS["de"] * 3, "en-US") == "de"
     assert tag(TEXTS["ru"], "en-US") == "ru"
-    assert tag(TEXTS["de"] * 3, "de_AT") == "de-AT"
+
+
+def test_a_language_has_one_form_so_that_a_filter_finds_all_its_documents() -> None:
+    assert {tag(TEXTS["de"] * 3, code) for code in ("de_AT", "DE", "de-CH-1996", "ger", "deu", "en-US")} == {
+        "de"
+    }
+    assert {tag("123, 456", code) for code in ("nb", "nn-NO", "NOR")} == {"no"}
+    assert tag("123, 456", "gsw") == "gsw", "what can't be checked is believed"
 
 
 def test_what_is_stated_counts_where_the_words_say_little() -> None:
