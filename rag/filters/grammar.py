@@ -352,27 +352,15 @@ def _string(value: object) -> str | None:
     return unicodedata.normalize("NFC", value)
 
 
-_NUMERAL = re.compile(r"\s*-?[0-9]{1,17}(?:\.[0-9]{1,17})?\s*")
-
-
 def _integer(value: object) -> int | None:
-    """The value as an integer. 2024.0 is one, too: JSON has only one kind of number; and so is "2024"."""
-    value = _unquoted(value)
+    """The value as an integer. 2024.0 is one, too: JSON has only one kind of number."""
     if isinstance(value, float) and value.is_integer() and abs(value) < MAX_INTEGER:
         return int(value)
     exact = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INTEGER
     return value if exact and isinstance(value, int) else None
 
 
-def _unquoted(value: object) -> object:
-    """The number that a string holds: models often quote numbers. Any other value unchanged."""
-    if not isinstance(value, str) or not _NUMERAL.fullmatch(value):
-        return value
-    return float(value) if "." in value else int(value)
-
-
 def _number(value: object) -> float | None:
-    value = _unquoted(value)
     if isinstance(value, float) and math.isfinite(value):
         return value + 0.0  # -0.0 is 0.0
     whole = _integer(value)

@@ -216,7 +216,7 @@ STRANGERS: dict[str, list[object]] = {
     "status": [5, 1.5, True, None, [CANARY], "x" * (MAX_CHARS + 1), "a\x00b", "a\ud800"],
     "tags": [5, 1.5, True, None, [CANARY], "x" * (MAX_CHARS + 1), "a\x00b", "a\ud800"],
     "year": [
-        "of 2001",
+        "2001",
         math.inf,
         math.nan,
         2.0**60,
@@ -229,7 +229,7 @@ STRANGERS: dict[str, list[object]] = {
         -MAX_INTEGER - 1,
         10**400,
     ],
-    "price": ["1.5 euros", True, None, math.nan, math.inf, -math.inf, [1.5], MAX_INTEGER + 1, 10**400],
+    "price": ["1.5", True, None, math.nan, math.inf, -math.inf, [1.5], MAX_INTEGER + 1, 10**400],
     "final": [1, 0, "true", "", None, 1.0, [True]],
     "due": [
         20240501,
@@ -282,14 +282,8 @@ def test_a_value_of_another_type_is_refused_with_what_is_wanted(field: str, valu
     assert refusals == {f"{field}: a value must be {WANTED[field]}.{hint}"}
 
 
-def test_a_number_may_be_quoted() -> None:
-    assert parse_filter({"year": {"$gte": "2001"}}, FIELDS) == parse_filter({"year": {"$gte": 2001}}, FIELDS)
-    assert parse_filter({"price": "-1.5"}, FIELDS) == parse_filter({"price": -1.5}, FIELDS)
-    assert _refusal({"status": 2001}) == f"status: a value must be {WANTED['status']}."
-
-
 def test_one_value_of_another_type_refuses_a_whole_list() -> None:
-    assert _refusal({"year": {"$in": [2001, "of 2002"]}}) == f"year: a value must be {WHOLE}."
+    assert _refusal({"year": {"$in": [2001, "2002"]}}) == f"year: a value must be {WHOLE}."
 
 
 @pytest.mark.parametrize("value", [None, 0, 1, "true", [], {}])
