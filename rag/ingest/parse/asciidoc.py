@@ -228,7 +228,7 @@ def _parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
         at += 1
         if first in author_lines and not _HEADING.match(line):
             continue
-        is_text = bool(line) and not _is_special(line) and not _is_omitted(line)
+        is_text = _is_text(line)
         here: BlockKind = "list" if _ITEM.match(line) else kind if block_lines else "paragraph"
         if not is_text or here != kind:
             yield Part(kind, _readable("\n".join(block_lines)))
@@ -244,8 +244,7 @@ def _parts(lines: Sequence[str], start: int, author: str) -> Iterator[Part]:
             block_lines.append("" if line == "+" else line)
         if _BLOCK_ATTRIBUTES.match(line):
             attributes += line
-            mark = _ADMONITION.match(line) or _QUOTED.match(line)  # "WARNING:", or whom it quotes
-            label = f"{mark[1]}:" if mark else label
+            label = _label(line) or label
         elif not _BLOCK_TITLE.match(line):
             attributes = ""
     yield Part(kind, _readable("\n".join(block_lines)))
@@ -268,6 +267,16 @@ def _marked_block(lines: Sequence[str], at: int, attributes: str) -> tuple[Part,
         return Part("heading", _readable(line), len(match["marks"]), title), at + 1
     match = _BLOCK_TITLE.match(line)
     return (Part("paragraph", _readable(match[1])), at + 1) if match else None
+
+
+def _label(attributes: str) -> str:
+    """What a reader sees at a block with these attributes: "WARNING:", or whom it quotes."""
+    match = _ADMONITION.match(attributes) or _QUOTED.match(attributes)
+    return f"{match[1]}:" if match else ""
+
+
+def _is_text(line: str) -> bool:
+    return bool(line) and not _is_special(line) and not _is_omitted(line)
 
 
 def _precedes_text(line: str) -> bool:
