@@ -32,7 +32,7 @@ from rag.search.stages import apply_hit_stages, more_queries, query_stages, thre
 from rag.search.view import LACKING_FIELDS, View, joined_names, narrow_views
 from rag.search.why import explain_nothing, record_lists
 from rag.store.read.spelling import Spelling
-from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages
+from rag.store.read.word_analysis import MAX_TERMS, query_words, stop_languages, version_pattern
 from rag.text.plain_text import ending, questions_in
 
 WITHOUT_PHRASE = 0.7  # times the score of a passage that lacks a phrase of the query
@@ -66,6 +66,7 @@ NOT_OF_YEARS = "Of several editions of a document, the newest one that isn't of 
 BY_FILES = "Where documents state no date, versions in their names and the times of their files tell."
 ACCENTED = "Accents and spaces count in quotation marks. Some passages contain {}."
 LACKING = 'No document has "{}".'
+NOT_SHOWN = 'None of these passages has "{}".'
 RESPELT = 'No document has "{}"; searched for {}, too.'
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
@@ -105,6 +106,8 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
         hits = await with_detail(hits, queries[0], state)
     state.note_left_out()
     state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
+    versions = [word.text for word in query_words(queries[0].text, ["none"]) if word.is_version]
+    state.note(await to_thread.run_sync(_lacking_versions_notes, hits, versions) if versions else [])
     is_weak = await thresholds.lacks_evidence(first_hits, queries[0], plan, state.spellings)
     state.notes[:0] = thresholds.evidence_notes(hits, queries[0], is_weak=is_weak)  # needed before all else
     if is_weak:
@@ -390,6 +393,19 @@ def _lacking_phrases_notes(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
         return notes
     negated = "doesn't" if missing == 1 else "don't"
     return [*notes, f"{counted(missing, 'passage')} of {len(hits)} {negated} contain {phrases}."]
+
+
+def _lacking_versions_notes(hits: Sequence[Hit], versions: Iterable[str]) -> list[str]:
+    """A note on the versions that no hit has in its text, headings, names or metadata.
+
+    Passages on other versions have nearly the same words.
+    """
+    texts = [
+        "\n".join([*hit.source.metadata.values(), hit.source.name, hit.text_with_headings, hit.chunk.text])
+        for hit in hits
+    ]
+    lacking = [version for version in versions if not any(map(version_pattern(version).search, texts))]
+    return [NOT_SHOWN.format('" or "'.join(map(label, lacking)))] if hits and lacking else []
 
 
 def _quoted(phrases: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from rag.answers import Answer, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal
 from rag.search.desk import Desk
-from rag.search.pipeline import LACKING
+from rag.search.pipeline import LACKING, NOT_SHOWN
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read import collection_reader, rows_in_memory, strict_reader
 from rag.store.read.desk_reader import DeskReader
@@ -167,7 +167,7 @@ async def test_misspelt_words_are_found_before_rows_are_in_memory_too(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shelf.put_all({**LEAVE, "releases": "Release v2.14.0 has 9 parts and 0 of 23."})
-    queries = "berevement annualleave", "what changed in 23.9.0 and 2.14.0"
+    queries = "berevement annualleave", "9999 parts"
     async with opened(shelf) as desk:
         in_memory = [await ask(desk, query) for query in queries]
     monkeypatch.setattr(rows_in_memory, "PAUSE_SECONDS", 1e9)
@@ -179,15 +179,37 @@ async def test_misspelt_words_are_found_before_rows_are_in_memory_too(
     assert table.memory
     assert not table.memory.size
     await reader.close()
-    of_words, of_versions = in_memory
+    of_words, of_numbers = in_memory
     assert of_words.notes == (note("berevement", "bereavement"), note("annualleave", "annual leave"))
     assert titles(of_words)[:2] == ["bereavement", "annual"]
-    assert of_versions.notes == (LACKING.format("23.9.0"),)
+    assert of_numbers.notes == (LACKING.format("9999"),)
     for before, after in zip(through_engine, in_memory, strict=True):
         assert before.notes == after.notes
         assert [(hit.chunk.id, hit.score) for hit in before.hits] == [
             (hit.chunk.id, hit.score) for hit in after.hits
         ]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("what changed in widgets 2.99", ["2.99"]),
+        ("widgets 0.200 or 2.17 or 2.20", ['0.200" or "2.20']),
+        ("what changed in 23.9.0 and 2.17.0", ["23.9.0"]),  # other passages have 23, 9 and 0
+        ("what changed in widgets 2.19", []),
+        ("what changed in widgets v2.18", []),  # in the name of the file alone
+        ("what changed on 12.03.2024", []),  # the date of a document may answer this
+        ("what changed at 10.37", []),
+    ],
+)
+async def test_a_version_that_no_passage_found_has_is_told(shelf: Shelf, query: str, told: list[str]) -> None:
+    changes = "What changed in widgets: no notable changes"
+    await shelf.put_all({"a": f"{changes} in 2.17.0", "b": f"{changes}. 23 pieces of 9, 0 left, at 10:37"})
+    await shelf.put("c", f"{changes} in v2.19.1")
+    await shelf.put("d", changes, metadata={"path": "guides/widgets_2.18.md"})
+    async with opened(shelf) as desk:
+        notes = (await ask(desk, query)).notes
+    assert notes == tuple(map(NOT_SHOWN.format, told))
 
 
 async def test_what_the_asker_may_not_read_neither_offers_a_spelling_nor_makes_a_word_known(

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-from unittest.mock import MagicMock
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.corpus import Language
-from rag.store.read import strict_reader
-from rag.store.read.rows_in_memory import Readable
 from rag.store.read.spelling import (
     MOST_SPELLINGS,
     Spelling,
@@ -214,90 +207,6 @@ def test_a_word_is_unknown_if_no_counted_row_has_any_form_of_it() -> None:
         "PD-1",
         "leave",
     ]
-
-
-VERSIONS = (
-    *("2.13.4 and 23 pieces of 9, 0 left", "## v2.14.0", "get app-4.1.0.tgz", "2.15.0-beta.1", "costs 7,5"),
-    *("at 10:30", "10.0.0.12", "node-v20.3"),
-)
-
-
-def test_a_version_is_unknown_if_no_row_has_it_whatever_rows_have_its_parts() -> None:
-    words, over = _asked(*VERSIONS)
-
-    def unknown(*versions: str) -> list[str]:
-        return unknown_words(query_words(" ".join(versions), ["English"]), words, over)
-
-    assert (
-        unknown("2.13.4", "v2.13.4", "2.14.0", "4.1.0", "4.1", "2.15.0", "2.15.0-beta", "7.5", "20.3") == []
-    )
-    lacking = ["23.9.0", "2.13.40", "v13.4", "4.1.1", "2.14.0-beta", "2.15.0-rc1", "7.9", "10.0.0.1"]
-    assert unknown(*lacking) == lacking
-    assert unknown("10.30", "13.23") == []  # may be a time or a day: some row has its parts
-    without_first = counted_rows(words, np.arange(len(VERSIONS)) > 0)
-    query = query_words("2.13.4 2.14.0", ["English"])
-    assert unknown_words(query, words, without_first) == ["2.13.4"]
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("query", "told"),
-    [
-        ("die Version 23.9.0", ["23.9.0"]),
-        ("was am 12.03.2024 beschlossen ist", []),  # the date of a document may answer this
-        ("was am 2024.03.12 beschlossen ist", []),
-        ("um 10.37 und am 9.12.", []),
-        ("Formular 4711", ["4711"]),
-    ],
-)
-async def test_a_version_that_no_row_has_is_told_but_no_day(query: str, told: list[str]) -> None:
-    words, over = _asked(*VERSIONS)
-    rows = MagicMock(words=words)
-    rows.__len__.return_value = len(VERSIONS)
-    reader = strict_reader.StrictReaderInMemory(
-        MagicMock(), rows, Readable(None, over, ("German",)), MagicMock()
-    )
-    spellings = await strict_reader.other_spellings(query, [reader])
-    assert [word for word, near in spellings.items() if not near] == told
-
-
-def test_all_words_are_looked_through_once_however_many_versions_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    words, over = _asked(*VERSIONS)
-    sizes, match = list[int](), pc.match_substring_regex
-
-    def counting(terms: pa.Array[Any], pattern: str) -> pa.Array[Any]:
-        sizes.append(len(terms))
-        return match(terms, pattern)
-
-    monkeypatch.setattr(pc, "match_substring_regex", counting)
-    lacking = [f"8.{number}.9" for number in range(60)]
-    query = query_words(" ".join(["4.1.0", *lacking]), ["English"])
-    assert unknown_words(query, words, over) == lacking
-    assert sizes.count(len(words.words)) == 1
-
-
-@pytest.mark.anyio
-async def test_a_search_for_a_version_in_many_words_keeps_no_other_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    threads: list[bool] = []
-
-    def noting(*_: object) -> list[str]:
-        threads.append(threading.current_thread() is not threading.main_thread())
-        return []
-
-    monkeypatch.setattr(strict_reader, "unknown_words", noting)
-    words, over = _asked(*VERSIONS)
-    rows = MagicMock(words=words)
-    rows.__len__.return_value = strict_reader.RANKED_AT_ONCE + 1
-    reader = strict_reader.StrictReaderInMemory(
-        MagicMock(), rows, Readable(None, over, ("English",)), MagicMock()
-    )
-    await reader.unknown_words("what changed in 23.9.0?")
-    await reader.unknown_words("what changed?")
-    assert threads == [True, False]
 
 
 def test_only_words_of_counted_rows_are_offered() -> None:

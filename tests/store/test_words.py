@@ -21,6 +21,7 @@ from rag.store.read.word_analysis import (
     spoken_language,
     stems,
     terms_of,
+    version_pattern,
     words_in_text,
 )
 from rag.store.read.words_in_memory import rarity
@@ -43,6 +44,21 @@ pytestmark = pytest.mark.anyio
 )
 def test_stop_words_do_not_count_unless_there_is_nothing_else(query: str, expected: str) -> None:
     assert query_terms(query, ["English"]) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("version", "having", "lacking"),
+    [
+        ("2.19", "2.19,2.19.1,v2_19,core-2.19,<2.19,2:19,2. 19", "1.2.19,12.19,2.190,219"),
+        ("v3.5", "3.5,V3.5,3/5", "3.50,13.5"),
+        ("2.15.0-rc1", "2.15.0rc1,2.15.0-rc.1", "2.15.0,2.15.0-rc12,2.15.0-beta1"),
+        ("2.15.0", "2.15.0-beta", "2.15"),
+    ],
+)
+def test_a_version_is_found_however_it_is_written(version: str, having: str, lacking: str) -> None:
+    pattern = version_pattern(version)
+    assert [text for text in having.split(",") if not pattern.search(text)] == []
+    assert [text for text in lacking.split(",") if pattern.search(text)] == []
 
 
 def test_each_language_has_its_own_stop_words_and_some_have_none() -> None:

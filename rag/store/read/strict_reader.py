@@ -119,9 +119,8 @@ class StrictReader:
 
     async def unknown_words(self, text: str) -> list[str]:
         """The words of a text that no readable row has in any form."""
-        query, where = query_words(text, self.languages), self.readable + self.hidden
-        needs_all = any(word.version for word in query)
-        _, in_rows = await (self.reader.all_words(where) if needs_all else self.reader.words(where, query))
+        query = query_words(text, self.languages)
+        _, in_rows = await self.reader.words(self.readable + self.hidden, query)
         return await to_thread.run_sync(unknown_words, query, in_rows, counted_rows(in_rows))
 
     async def count(self, forms: Collection[Form]) -> FormCounts:
@@ -181,10 +180,8 @@ class StrictReaderInMemory:
     async def unknown_words(self, text: str) -> list[str]:
         """As `StrictReader.unknown_words`."""
         query = query_words(text, self.readable.languages)
-        of_table = query, cast("WordsInMemory", self.rows.words), self.readable.over
-        if self._is_small or not any(word.version for word in query):
-            return unknown_words(*of_table)  # 0.1 ms, a thread 0.2
-        return await to_thread.run_sync(unknown_words, *of_table)  # a version may be in any word
+        # 0.1 ms, a thread 0.2
+        return unknown_words(query, cast("WordsInMemory", self.rows.words), self.readable.over)
 
     @property
     def languages(self) -> tuple[Language, ...]:
@@ -247,9 +244,8 @@ async def other_spellings(
 ) -> dict[str, tuple[Spelling, ...]]:
     """The words of a text that no readable row of any collection has, each with its nearest spellings.
 
-    Only words that have other spellings, and numbers and versions, which have none, but no days and years: a
-    document's own date may answer these. Empty if more than `MOST_UNKNOWN` words are unknown, besides those
-    that only ask.
+    Only words that have other spellings, and numbers, which have none, but no years: a document's own date
+    may answer these. Empty if more than `MOST_UNKNOWN` words are unknown, besides those that only ask.
     """
     # A word is unknown if no collection has it: one may well lack the words of the others.
     lacking = [await reader.unknown_words(text) for reader in readers]
@@ -262,11 +258,8 @@ async def other_spellings(
         word: [near for reader in readers for near in await reader.nearest_spellings(word)]
         for word in unknown
     }
-    versions = {word.text for word in query_words(text, readers[0].languages) if word.version}
     return {
-        word: _best_spellings(near)
-        for word, near in spellings.items()
-        if near or word in versions or _NO_DATE.fullmatch(word)
+        word: _best_spellings(near) for word, near in spellings.items() if near or _NO_DATE.fullmatch(word)
     }
 
 

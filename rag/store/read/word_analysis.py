@@ -69,7 +69,6 @@ VERSION = re.compile(
     re.IGNORECASE,
 )
 """A version, or another number whose parts say nothing without each other."""
-TIME_OR_DAY = re.compile(r"[0-3]?[0-9]\.[0-5][0-9]")  # perhaps; texts write these otherwise, too
 
 Form: TypeAlias = tuple[str, ...]
 """One or several terms, all of which must occur."""
@@ -214,10 +213,10 @@ _CASE = re.compile("(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")  #
 _BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless it is called or indexed
 _DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
 _GROUPED = re.compile(
-    "(?P<whole>[0-9]{1,3}(?P<by>[.,'’ ])[0-9]{3}(?:(?P=by)[0-9]{3})*"
+    "(?P<whole>(?!0)[0-9]{1,3}(?P<by>[.,'’ ])[0-9]{3}(?:(?P=by)[0-9]{3})*"
     "|(?P<indian>[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}))(?:(?!(?P=by))[.,](?P<decimals>[0-9]+))?"
 )
-"""A number whose thousands are separated: 1,234.56; German 1.234,56, French 1 234,56, Indian 1,23,456."""
+"""A number whose thousands are separated: 1,234.56; German 1.234,56, French 1 234,56, Indian 1,23,456. Not 0.200."""
 _NUMBER = re.compile("[0-9]+(?:[.,'’ ][0-9]+)*[a-z]?")  # § 5a has a letter
 _SIGN_BEFORE = re.compile(  # not $1, &#12; and #123456 in code
     r"(?:(?P<paragraph>§) ?|(?<!\w)(?P<article>Art)(?:\.|icle|ikel) ?|(?P<money>[€£¥₹]|(?<![a-z0-9_$])\$) ?"
@@ -415,18 +414,18 @@ class Word:
         return len(self.forms[0]) > 1 and bool(VERSION.fullmatch(self.text))
 
     @property
-    def version(self) -> str:
-        """The term of a version as a whole; empty for other words, and what may be a time or a day.
-
-        Example: 2.14.0 and v2.14.0 -> 2.14.0; 2.14.0-beta -> 2140beta; 10.30 -> "".
-        """
-        is_sure = self.is_version and not TIME_OR_DAY.fullmatch(self.text)
-        return next((term for term, *more in self.forms if not more), "") if is_sure else ""
-
-    @property
     def is_acronym(self) -> bool:
         """Whether it is in capitals, and a stop word in small letters: WHO."""
         return any(term.endswith(CAPITALS) for form in self.forms for term in form)
+
+
+def version_pattern(version: str) -> re.Pattern[str]:
+    """What finds a version, or a longer one, in a text: 2.19 as v2_19, 2.19.1 or 2:19, but not 1.2.19."""
+    first, *others = re.findall("[0-9]+|[a-z]+", version.lower().removeprefix("v"))
+    between = r"(?:[\W_]{1,2}|(?<=[a-z]))"
+    rest = (f"{between if part.isdecimal() else '[^a-z0-9]?'}{part}" for part in others)
+    written = rf"(?<![0-9])(?<![0-9]\.){first}{''.join(rest)}(?!(?<=[0-9])[0-9])"
+    return re.compile(written, re.IGNORECASE)
 
 
 def query_words(query: str, languages: Sequence[Language], *, names: bool = True) -> list[Word]:

@@ -11,7 +11,6 @@ strings: a Python dictionary would take ten times their memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import compress
@@ -298,48 +297,12 @@ def score_rows(
 
 
 def unknown_words(query: Sequence[Word], words: WordsInMemory, over: CountedRows) -> list[str]:
-    """The words of a query that no counted row has in any form.
-
-    A version is unknown even if rows have all of its parts. Then all words of these rows must be there.
-    """
+    """The words of a query that no counted row has in any form."""
 
     def has(form: Sequence[str]) -> bool:
         return all(over.count_with(term, words) for term in form)
 
-    asked = query[:MAX_TERMS]
-    versions = _known_versions({word.version for word in asked} - {""}, words, over)
-    return [
-        word.text
-        for word in asked
-        if not (word.version in versions if word.version else any(map(has, word.forms)))
-    ]
-
-
-def _known_versions(versions: AbstractSet[str], words: WordsInMemory, over: CountedRows) -> set[str]:
-    """The versions that a counted row has, or a longer one, or a name with it: 2.14, 2.14.1, a-2.14.tgz."""
-
-    def is_counted(terms: pa.Array[Any]) -> bool:
-        return any(over.count_with(term, words) for term in cast("list[str]", terms.to_pylist()))
-
-    known = {version for version in versions if over.count_with(version, words)}
-    for version in versions - known:
-        begins = version if version[-1].isalpha() else f"{version}."
-        if is_counted(words.words[words.place(begins) : words.place(begins + LAST)]):
-            known.add(version)
-    if len(known) == len(versions):  # mostly
-        return known
-    joined = {version: version.replace(".", "") for version in versions - known}  # v2.14.1 is v2141 in names
-    # All words are looked through once, however many versions a query has.
-    near = words.words.filter(pc.match_substring_regex(words.words, _in_names("|".join(joined.values()))))
-    in_names = {
-        version: near.filter(pc.match_substring_regex(near, _in_names(digits)))
-        for version, digits in joined.items()
-    }
-    return known | {version for version, terms in in_names.items() if is_counted(terms)}
-
-
-def _in_names(digits: str) -> str:
-    return f"[^0-9](?:{digits})|^(?:{digits})[^0-9]"
+    return [word.text for word in query[:MAX_TERMS] if not any(map(has, word.forms))]
 
 
 def rows_with(form: Sequence[str], words: WordsInMemory) -> npt.NDArray[np.int32]:
