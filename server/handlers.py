@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -27,7 +28,7 @@ from rag.corpus import Principal
 from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import open_document, open_or_list, reply_of_target
 from rag.search.browse import Folder
-from rag.search.reply.reply_parts import Reply
+from rag.search.reply.reply_parts import Reply, shown_url
 from rag.search.reply.search_reply import (
     NO_ROOM_CHARS,
     SearchReply,
@@ -37,7 +38,7 @@ from rag.search.reply.search_reply import (
 )
 from rag.search.reply.source_reply import FolderReply, SourceReply, fetch_reply
 from rag.search.tool_arguments import argument_error, decode_json
-from rag.uris import resource_uri
+from rag.uris import named_id, passage_page, resource_uri
 from server import call_audit, mcp_apps, resources, tool_listing, tools
 from server.admission import Admission, request_limits
 from server.call_audit import current_request
@@ -252,6 +253,18 @@ class App:
             )
         return result
 
+    def _with_page(self, extract: Extract, name: str) -> Extract:
+        """The extract with the address that search gives a hit of this name, if it has none of its own."""
+        source = extract.source
+        if not self.pages or shown_url(source):
+            return extract
+        id_ = source.id
+        with suppress(NotFoundError):
+            _, named = named_id(name)
+            id_ = named if named.startswith(source.id) else id_  # a path may look like another id
+        page = passage_page(self.pages, id_, None if "@" in id_ else source.revision)
+        return replace(extract, source=replace(source, url=page))
+
     async def _page_picture(
         self, principal: Principal, raw_arguments: dict[str, Any]
     ) -> types.CallToolResult:
@@ -293,6 +306,7 @@ class App:
         desk = await self.lazy_desk.desk()
         part, listing = arguments.part(), arguments.listing()
         target = await open_or_list(desk, principal, arguments.id, max_chars, part=part, listing=listing)
+        target = target if isinstance(target, Folder) else self._with_page(target, arguments.id or "")
         render = partial(reply_of_target, target)
         if not arguments.picture:
             return await self._with_notes(render, max_chars)
@@ -342,7 +356,7 @@ class App:
     async def _fetch(self, principal: Principal, raw_arguments: dict[str, Any]) -> types.CallToolResult:
         name, desk = _arguments(tools.FetchArguments, raw_arguments).id, await self.lazy_desk.desk()
         id_ = await desk.resolve_name(principal, name)
-        extract = await open_document(desk, principal, id_, MAX_REPLY_CHARS)
+        extract = self._with_page(await open_document(desk, principal, id_, MAX_REPLY_CHARS), id_)
 
         def render(fitting: int) -> types.CallToolResult:
             reply = fetch_reply(extract, id_, fitting)

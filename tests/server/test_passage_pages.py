@@ -195,6 +195,23 @@ def test_a_document_with_an_address_of_its_own_keeps_it_and_a_host_served_alone_
     assert not any("url" in hit for hit in alone.values())
 
 
+def test_what_is_opened_has_the_address_of_its_hit_and_a_document_that_of_its_page(
+    bridged: Start, clock_room: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[server]\nopenai_compat = true\n")
+    wire, cookie = begun(bridged(clock_room, "--config", str(config))), signed_in(clock_room)
+    assert hits(wire)
+    for hit in hits(wire).values():
+        source_id, _, seqs = hit["id"].partition("/")
+        cited = f"{source_id}@{hit['revision']}/{seqs}"
+        for tool, name in (("fetch", hit["id"]), ("get_source", hit["id"]), ("get_source", f"[{cited}].")):
+            assert wire.tool(tool, {"id": name})["structuredContent"]["url"] == hit["url"]
+        page = wire.tool("get_source", {"id": source_id})["structuredContent"]["url"]
+        assert page == passage_page(hit["url"].partition("/passages")[0], source_id, hit["revision"])
+        assert opened(page, **cookie).status_code == 200
+
+
 def test_addresses_stay_when_the_desk_starts_again(
     bridged: Start, desks: Callable[[], list[psutil.Process]], world: World
 ) -> None:
