@@ -256,6 +256,12 @@ def resource_url(settings: HttpSettings) -> str:
     return base_url(settings) + settings.path
 
 
+def sse_url(settings: HttpSettings) -> str:
+    """The resource of clients of HTTP+SSE, which sign in only for the address that they connect to; or ""."""
+    return base_url(settings) + SSE_PATH if settings.sse else ""
+
+
+SSE_PATH = "/sse"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 

@@ -39,7 +39,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from rag.access.keys import keys_in
 from rag.access.tenants import tenants
-from rag.config.server_settings import LOOPBACK, HttpSettings, own_url, resource_url
+from rag.config.server_settings import LOOPBACK, SSE_PATH, HttpSettings, own_url, resource_url, sse_url
 from rag.config.settings import Settings
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.uris import STANDARD_PORTS
@@ -195,7 +195,7 @@ DRAIN_SECONDS = 10
 KEEP_ALIVE_SECONDS = 15
 BACKLOG = 512  # below the connection limit: a burst waits here and is not refused
 MAX_STREAMS_PER_TENANT, MAX_STREAMS_PER_USER = 100, 25  # over HTTP+SSE
-SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
+MESSAGES_PATH = "/messages/"
 
 
 class McpEndpoint:
@@ -290,10 +290,11 @@ def http_app(
     """The routes, and the middleware that every request passes first."""
     http, security = settings.http, transport_security(settings.http)
     endpoint = McpEndpoint(server, security, admission)
-    resource = AnyHttpUrl(resource_url(http))
-    metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
+    resource, sse = resource_url(http), sse_url(http)
+    has_oauth = "oauth" in http.authentication
 
-    def authorized(app: ASGIApp) -> ASGIApp:
+    def authorized(app: ASGIApp, url: str = resource) -> ASGIApp:
+        metadata = str(build_resource_metadata_url(AnyHttpUrl(url))) if has_oauth else ""
         return middleware.RequireScope(app, metadata, settings.oauth)
 
     async def healthz(_request: Request) -> Response:
@@ -307,13 +308,15 @@ def http_app(
         Route(http.path, authorized(endpoint)),
         *(Route(path, probe) for path, probe in zip(middleware.PROBES, (healthz, readyz), strict=True)),
     ]
-    if metadata:
-        routes.append(metadata_route(resource_url(http), http.path, settings.oauth, settings.server.title))
-    if http.sse:
+    for path, url in {http.path: resource, SSE_PATH: sse}.items() if has_oauth else ():
+        if url:
+            routes.append(metadata_route(url, path, settings.oauth, settings.server.title))
+    if sse:
         transport = SseServerTransport(MESSAGES_PATH, security, MAX_MESSAGE_BYTES)
-        routes.append(Route(SSE_PATH, authorized(SseEndpoint(server, transport, admission)), methods=["GET"]))
+        stream = authorized(SseEndpoint(server, transport, admission), sse)
+        routes.append(Route(SSE_PATH, stream, methods=["GET"]))
         messages = middleware.json_rpc_check(transport.handle_post_message)
-        routes.append(Mount(MESSAGES_PATH, authorized(messages)))
+        routes.append(Mount(MESSAGES_PATH, authorized(messages, sse)))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -329,7 +332,7 @@ def http_app(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={404: partial(_nothing_here, str(resource))},
+        exception_handlers={404: partial(_nothing_here, resource)},
         middleware=[  # from the outside in
             Middleware(
                 middleware.request_tracking, clients.AddressResolver(http.trusted_proxies), refusal_log

@@ -48,7 +48,7 @@ from rag.access.keys import (
     read_keys,
 )
 from rag.access.tenants import LocalAsker
-from rag.config.server_settings import is_tamper_proof, resource_url
+from rag.config.server_settings import is_tamper_proof, resource_url, sse_url
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError, NotFoundError, ProviderError, StoreError
 from rag.home import Bucket, Home, data_folder_problem
@@ -111,7 +111,11 @@ class BearerVerifier(TokenVerifier):
     def __init__(self, settings: Settings, groups_matter: GroupsMatter) -> None:
         accepted, resource = settings.http.authentication, resource_url(settings.http)
         self._keys = KeyVerifier(settings.home, resource) if "keys" in accepted else None
-        self._tokens = JwtVerifier(settings.oauth, resource, groups_matter) if "oauth" in accepted else None
+        self._tokens = (
+            JwtVerifier(settings.oauth, resource, groups_matter, sse_url(settings.http))
+            if "oauth" in accepted
+            else None
+        )
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """The caller; None if the credentials are not valid.

@@ -64,11 +64,14 @@ class UnboundTokenError(Exception):
 
 
 class JwtVerifier(TokenVerifier):
-    """Verifies tokens of the configured issuer for this resource."""
+    """Verifies tokens of the configured issuer for this resource, or its address for clients of HTTP+SSE."""
 
-    def __init__(self, settings: OAuthSettings, resource: str, groups_matter: GroupsMatter) -> None:
+    def __init__(
+        self, settings: OAuthSettings, resource: str, groups_matter: GroupsMatter, sse: str = ""
+    ) -> None:
         self._settings = settings
         self._resource = resource
+        self._audience = [settings.audience] if settings.audience else [*filter(None, (resource, sse))]
         self._groups_matter = groups_matter
         self._keys = SigningKeys(settings.jwks_url)
 
@@ -120,7 +123,7 @@ class JwtVerifier(TokenVerifier):
             token,
             key,
             algorithms=list(ALGORITHMS),
-            audience=self._settings.audience or self._resource,
+            audience=self._audience,
             issuer=self._settings.issuer,
             leeway=LEEWAY_SECONDS,
             options={"require": ["exp", "iat", "iss", "aud", "sub"]},

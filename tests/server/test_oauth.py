@@ -587,6 +587,7 @@ def test_a_server_answers_tokens_and_tells_who_has_none_where_to_get_one(
     assert f'resource_metadata="{metadata}"' in challenge
     document = httpx2.get(metadata.replace("https://desk.example.com", signed_in.base), headers=host).json()
     assert (document["resource"], document["authorization_servers"]) == (RESOURCE, [ISSUER])
+    assert signed_in.post(_token(aud=RESOURCE.replace("/mcp", "/sse")), **host).status_code == 401
     assert signed_in.post(_token(tenant="Birch Ltd"), **host).status_code == 403
     assert signed_in.post("rdk_00000000_x", **host).status_code == 401
     issuer.status = 500
@@ -725,6 +726,25 @@ def test_clients_are_told_the_issuers_name_to_the_letter(
     document = httpx2.get(f"{remote.base}/.well-known/oauth-protected-resource/mcp", headers=HOST)
     assert document.json()["authorization_servers"] == [name]
     assert remote.post(_token(iss=name), **HOST).status_code == 200
+
+
+def test_clients_of_http_sse_sign_in_for_the_address_that_they_connect_to(
+    issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path
+) -> None:
+    remote = listen(world.data, config=_signing(issuer, tmp_path))
+    path, resource = "/.well-known/oauth-protected-resource/sse", "https://desk.example.com/sse"
+    refusals = [
+        httpx2.get(f"{remote.base}/sse", headers=HOST),
+        httpx2.post(f"{remote.base}/messages/?session_id={'0' * 32}", headers=HOST),
+    ]
+    for refused in refusals:
+        assert f'resource_metadata="https://desk.example.com{path}"' in refused.headers["WWW-Authenticate"]
+    document = httpx2.get(remote.base + path, headers=HOST).json()
+    assert (document["resource"], document["authorization_servers"]) == (resource, [ISSUER])
+    for audience, status in ((resource, 200), (RESOURCE, 200), (f"{resource}/", 401)):
+        headers = {**HOST, "Authorization": f"Bearer {_token(aud=audience)}"}
+        with httpx2.stream("GET", f"{remote.base}/sse", headers=headers) as stream:
+            assert stream.status_code == status
 
 
 FAR = ["http://issuer.example.com", "http://127.0.0.1.evil.example/", "http://localhost@evil.example/"]
