@@ -369,17 +369,21 @@ def _field_schemas(overview: Sequence[CollectionOverview], *, values: bool) -> d
         of_field = [summary.fields[name] for summary in overview if name in summary.fields]
         if values and len(alternatives) == 1 and (enum := _all_values(of_field)):
             alternatives[0]["enum"] = enum
-    return {name: {"anyOf": [*alternatives, {"type": "object"}]} for name, alternatives in declared.items()}
+    operators = {"type": "object", "additionalProperties": OPEN}
+    return {name: {"anyOf": [*alternatives, operators]} for name, alternatives in declared.items()}
 
 
-def _all_values(of_field: Sequence[FieldValues]) -> list[str | float]:
-    """All values of a field, sorted; empty if one can't be shown, if there are too many, or for dates."""
+def _all_values(of_field: Sequence[FieldValues]) -> list[str]:
+    """All values of a field, sorted; empty if one can't be shown, if there are too many, or without strings.
+
+    Gemini knows no `enum` of numbers, and its clients refuse the tool.
+    """
     plain = [[value for value, _ in plain_values(field_values)] for field_values in of_field]
     if any(
         len(values) != field_values.distinct for values, field_values in zip(plain, of_field, strict=True)
     ):
         return []
-    return sorted({value for values in plain for value in values if not isinstance(value, bool | datetime)})
+    return sorted({value for values in plain for value in values if isinstance(value, str)})
 
 
 def _fields_in_words(overview: Sequence[CollectionOverview]) -> str:

@@ -35,6 +35,9 @@ def holding(name: str, kinds: dict[str, FieldType], **fields: FieldValues) -> Co
     return CollectionOverview(collection, 1, None, None, {kind: FieldValues() for kind in kinds} | fields)
 
 
+OPERATORS = {"type": "object", "additionalProperties": {}}
+
+
 def few(*values: Any) -> FieldValues:  # noqa: ANN401 of any type
     return FieldValues(tuple((value, 1) for value in values), len(values))
 
@@ -43,7 +46,7 @@ def alternatives(*holdings: CollectionOverview, values: bool = True) -> dict[str
     schema = filter_schema(holdings, ROOM, values=values)
     jsonschema.Draft202012Validator.check_schema(schema)
     for field in schema["properties"].values():
-        assert field["anyOf"][-1] == {"type": "object"}
+        assert field["anyOf"][-1] == OPERATORS
     return {name: field["anyOf"][:-1] for name, field in schema["properties"].items()}
 
 
@@ -63,8 +66,8 @@ def test_values_are_enumerated_where_they_are_few_and_all_of_them_can_be_shown()
 @pytest.mark.parametrize(
     ("kind", "schema"),
     [
-        ("integer", {"type": "integer", "enum": [1, 2]}),
-        ("number", {"type": "number", "enum": [1, 2]}),
+        ("integer", {"type": "integer"}),
+        ("number", {"type": "number"}),
         ("boolean", {"type": "boolean"}),
         ("datetime", {"type": "string", "description": "a date like 2024-05-01"}),
     ],
@@ -135,11 +138,10 @@ def test_the_fields_of_readable_collections_are_told_with_their_types(
     assert schema
     assert schema["type"] == "object"
     assert "$gte" in schema["description"]
-    operators = {"type": "object"}
     assert schema["properties"] == {
-        "year": {"anyOf": [{"type": "integer", "enum": [2001]}, operators]},
-        "status": {"anyOf": [{"type": "string", "enum": ["final"]}, operators]},
-        "tags": {"anyOf": [{"type": "string", "description": "one of a list"}, operators]},
+        "year": {"anyOf": [{"type": "integer"}, OPERATORS]},
+        "status": {"anyOf": [{"type": "string", "enum": ["final"]}, OPERATORS]},
+        "tags": {"anyOf": [{"type": "string", "description": "one of a list"}, OPERATORS]},
     }
     for filter_ in ({"year": 2001}, {"year": {"$gte": 1980}}, {"$not": {"status": "final"}}):
         jsonschema.validate(filter_, schema)
