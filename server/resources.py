@@ -138,7 +138,7 @@ async def complete_argument(
         case "collection":
             readable = await desk.collections(principal)
             return completion(
-                [collection.name for collection in readable if collection.name.startswith(typed)]
+                [collection.name for collection in readable if collection.name.startswith(typed.lower())]
             )
         case "source_id":
             sources = await desk.sources_beginning_with(principal, typed, chosen.get("collection"))

@@ -46,7 +46,7 @@ from rag.text.revisions import Verdict
 from rag.uris import NOT_FOUND, parse_id, range_id, split_citation, without_revision
 
 AS_CITED = Part(around=0)
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_BRACKETS = re.compile(r"[\[\u3010]([^\[\]\u3010\u3011]*)[\]\u3011]")  # the latter as GPT writes them
 _RANGE = re.compile(r"(?<=\d)\s?[-\u2010-\u2013]\s?(?=\d)")  # with a hyphen or a dash
 _SEPARATORS = re.compile(r"[\s,;]+")
 _SHORTENED = r"(?!\d\ds\b|tis\b|twas\b|til\b|em\b|cause\b|n\b)"  # the '90s, 'tis: an apostrophe before a word
@@ -64,7 +64,7 @@ _ELLIPSIS = re.compile(r"\[\s*(?:…|\.{3,})\s*\]|…|\.{3,}")
 _SPOILED = re.compile(r"(?<=<) (?=[A-Za-z/!?])|(?<=!)[ \\](?=\[)|(?<=\]) (?=:)")
 """What `rag.search.reply.untrusted` inserts into markup, now or in an earlier version: answers can be old."""
 _WORD = re.compile(r"\w")
-_NO_BRACKETS = str.maketrans("[]", "  ")
+_NO_BRACKETS = str.maketrans("[]\u3010\u3011", "    ")
 
 
 @dataclass(frozen=True, slots=True)

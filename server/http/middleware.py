@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 OTHER_SCHEMES = frozenset({"basic", "digest", "negotiate", "token", "apikey", "dpop"})
 WRONG_HOST = 421
+ALLOWED_BY = {"host": "http.public_url or http.allowed_hosts", "origin": "http.allowed_origins"}
 HOST = re.compile(r"[A-Za-z0-9._:/\[\]-]{1,200}")  # or an origin
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CREDENTIALS = (b"authorization", b"x-api-key")
@@ -104,7 +105,8 @@ def host_check(app: ASGIApp, security: TransportSecuritySettings) -> ASGIApp:
                 name = "host" if refused.status_code == WRONG_HOST else "origin"
                 value = _header(scope, name.encode())
                 note_refusal(f"{name} not allowed: {value if HOST.fullmatch(value) else 'not a name'}")
-                await refused(scope, receive, send)
+                message = f"Invalid {name.title()} header. The operator can allow it by {ALLOWED_BY[name]}."
+                await PlainTextResponse(message, refused.status_code)(scope, receive, send)
                 return
         await app(scope, receive, send)
 
@@ -320,6 +322,10 @@ def _credentials_problem(scope: Scope) -> str:
     scheme, _, credentials = header.partition(" ")
     if not header:
         return "the request has no header Authorization. Send Authorization: Bearer, with the key or token."
+    if scheme.casefold() == "bearer" and credentials.strip().startswith("$"):
+        return (
+            "the header Authorization names a variable that isn't set. Set it, or send the key."
+        )
     if scheme.casefold() == "bearer" and credentials.strip():
         return "the key or token of the request is not valid here."
     scheme_name = f"the scheme {scheme.title()}" if scheme.casefold() in OTHER_SCHEMES else "another scheme"

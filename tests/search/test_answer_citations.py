@@ -43,6 +43,7 @@ passages = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12)
         ("It swings [a/1, a/2] and stops [a/1; b/2].", ["a/1", "a/2", "b/2"]),
         ("It swings [a/1,\na/2].", ["a/1", "a/2"]),
         ("It swings [see a/1, p. 2].", ["a/1"]),
+        ("It swings 【a/1】【a/2, a/3】, 【4:0†source】.", ["a/1", "a/2", "a/3"]),
         ("It swings [refdesk://documents/abc/3].", ["abc/3"]),
         ('"It swings [a/1]."', ["a/1"]),
         ("> It swings [a/1].\n- [a/2]\n# [a/3]", ["a/1", "a/2", "a/3"]),

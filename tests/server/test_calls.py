@@ -197,6 +197,7 @@ def test_what_is_refused_before_it_is_a_call_leaves_a_line_too(
         (f"{CANARY} x", "has another scheme"),
         (CANARY, "has another scheme"),
         ("Bearer", "Bearer without a key"),
+        ("Bearer ${MCP_REFDESK_KEY}", "a variable that isn't set"),
         ("Bearer rdk_00000000_x", "key or token of the request is not valid"),
     ],
 )

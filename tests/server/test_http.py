@@ -177,7 +177,9 @@ def test_only_its_own_hosts_and_origins_are_served(
 ) -> None:
     headers = {"Host": host.format(port=remote.port)}
     headers |= {"Origin": origin.format(port=remote.port)} if origin else {}
-    assert remote.post(world.ann, **headers).status_code == status
+    answer = remote.post(world.ann, **headers)
+    named = {421: "http.allowed_hosts", 403: "http.allowed_origins"}.get(status, "")
+    assert (answer.status_code, named in answer.text) == (status, True)
     sse = httpx2.stream("GET", remote.url.replace("/mcp", "/sse"), headers=headers | {"X-API-Key": world.ann})
     with sse as stream:
         assert stream.status_code == status

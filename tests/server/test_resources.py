@@ -90,7 +90,8 @@ def test_the_templates_are_those_of_a_source_and_of_a_chunk(crowded: Wire) -> No
 
 
 @pytest.mark.parametrize(
-    ("typed", "names"), [("", ["alpha", "beta"]), ("b", ["beta"]), ("beta", ["beta"]), ("B", []), ("%", [])]
+    ("typed", "names"),
+    [("", ["alpha", "beta"]), ("b", ["beta"]), ("beta", ["beta"]), ("B", ["beta"]), ("%", [])],
 )
 def test_names_of_collections_are_completed(crowded: Wire, typed: str, names: list[str]) -> None:
     for template in ("refdesk://{collection}/{source_id}", "refdesk://{collection}/{source_id}/{seq}"):
