@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from rag.text.table_heads import COVERED, are_units, head_of_record, head_of_row, with_spanned
+from rag.text.table_heads import (
+    COVERED,
+    are_units,
+    head_of_record,
+    head_of_row,
+    pipe_row,
+    table_head,
+    with_spanned,
+)
 
 COLUMNS = "| Zone | Sales |"
 ROWS = f"{COLUMNS}\n|---|---|\n| North | 5 |\n| South | 6 |"
@@ -109,6 +117,20 @@ def test_a_row_has_the_groups_of_its_columns() -> None:
     )
     below = "|  | Sales |  |\n|---|---|---|\n| Zone | 2022 | 2023 |\n"
     assert head_of_row(below, "| N | 1 | 2 |", "", ()) == grouped
+
+
+@pytest.mark.parametrize(
+    ("rows", "header"),
+    [
+        ("|A||B; Zone|||C; Zone|x|y|z", "Zone|A x|A y|B C z"),
+        ("No. 1|No. 2|No. 3|; |Value|Votes|; Name|Kind|Sole|None", "No. 1|No. 2 Value|No. 3 Votes|No. 3"),
+    ],
+)
+def test_a_name_of_the_first_column_is_no_group_and_rows_that_are_none_take_no_group(
+    rows: str, header: str
+) -> None:
+    lines = [pipe_row(row.split("|")) for row in (*rows.split("; "), "N|1|2|3")]
+    assert table_head([], lines[0], lines[1:]).header == pipe_row(header.split("|"))
 
 
 def test_rows_that_nothing_names_have_their_caption() -> None:

@@ -250,7 +250,8 @@ def table_head(above: Sequence[str], header: str, below: Sequence[str]) -> Table
     """
     names, first, second, third = _cells(header), *map(_cells, [*below[:3], "", "", ""][:3])
     lower = grouped(first, second) if any(third) and not is_header(third) else None  # third is a record
-    columns = grouped(names, lower or first) or with_units(names, first, [second])
+    columns = (grouped(names, lower) if lower else None) or grouped(names, first)
+    columns = columns or with_units(names, first, [second])
     while above and "\n" not in above[-1] and (upper := grouped(_cells(above[-1]), columns or names)):
         columns, above = upper, above[:-1]
     if columns:
@@ -272,7 +273,7 @@ def grouped(groups: Sequence[str], names: Sequence[str]) -> list[str] | None:
     if not _are_groups(groups, names):
         return None
     if not any(group and group == following for group, following in pairwise(groups)):
-        first = 0 if names[0] else 1  # the first column has a name of its own
+        first = 1 if names[0] in {"", groups[0]} else 0  # the first column has a name of its own
         spread: Iterable[str] = accumulate(groups[first:], lambda current, group: group or current)
         groups = [*groups[:first], *spread]
     return [
