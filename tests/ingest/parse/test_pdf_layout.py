@@ -1560,6 +1560,38 @@ def test_the_lines_of_a_drawn_cell_are_one_cell_wherever_its_neighbours_have_the
     ]
 
 
+WHO = ("Ask Ann of the gate,", "or whoever keeps the", "keys of the garden.")
+
+
+@pytest.mark.parametrize(
+    ("right", "who", "is_one"),
+    [
+        (280, WHO, True),
+        (280, ("Ann", "Bob", "Cem"), False),
+        (280, ("4", "5", "6"), False),
+        (280, ("Ask Ann.", *WHO[1:]), True),
+        (400, WHO, False),
+    ],
+)
+def test_cells_with_as_many_lines_are_one_row_if_each_line_is_full_and_goes_on(
+    right: int,
+    who: Sequence[str],
+    is_one: bool,  # noqa: FBT001 a parameter
+) -> None:
+    rows = [("Task", "Person"), *zip(JOB, who, strict=True)]
+    cells = [
+        At(x, y, text)
+        for y, row in zip((692, 660, 648, 636), rows, strict=True)
+        for x, text in zip((54, 174), row, strict=True)
+    ]
+    drawn = ruled((50, 170, right), (705, 680, 628))
+    whole = "|".join(" ".join(column) for column in (JOB, who))
+    expected = [whole] if is_one else ["|".join(row) for row in rows[1:]]
+    assert parsed(cells, drawn=drawn).text.split("\n")[2:] == [
+        f"| {row.replace('|', ' | ')} |" for row in expected
+    ]
+
+
 def test_a_drawn_cell_over_several_rows_stands_in_each_and_one_over_columns_in_the_first() -> None:
     drawn = ruled((50, 150), (700, 660)) + ruled((150, 250, 350), (680, 660))
     drawn += "150 700 m 350 700 l 350 660 l S " + ruled((50, 150, 250, 350), (660, 640, 620))

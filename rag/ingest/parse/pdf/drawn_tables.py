@@ -29,7 +29,7 @@ from rag.ingest.parse.pdf.page_tables import EDGE, heads, is_number, split_cell
 from rag.ingest.parse.pdf.pdf_words import Line
 from rag.ingest.parse.pdf.text_page import Box, box_around
 from rag.ingest.parse.typefaces import TICKED, UNTICKED
-from rag.text.table_heads import COVERED, with_spanned
+from rag.text.table_heads import COVERED, SENTENCE_ENDS, with_spanned
 
 _SAME = 2.5  # points: rules that are nearer are one, as the two borders of neighbouring cells
 _MOST_RULES = 400  # of each direction on a page: more are a drawing
@@ -402,7 +402,7 @@ def _with_all_rows(grid: _Grid, lines: Sequence[Line]) -> _Grid:
     drawn = [*grid.level]
     with_text = len({column for cells in bands for column in cells})
     for cells in bands:
-        if _are_several_rows([*cells.values()], with_text):
+        if _are_several_rows([*cells.values()], with_text, grid):
             inside = level_rows([line for cell in cells.values() for line in cell])
             reach = [max(line.box.bottom for line in level) for level in inside]
             tops = [min(line.box.top for line in level) for level in inside]
@@ -420,18 +420,49 @@ def _bands(lines: Sequence[Line], slot: Callable[[Line], _Slot]) -> Collection[M
     return bands.values()
 
 
-def _are_several_rows(cells: Sequence[Sequence[Line]], columns: int) -> bool:
+def _are_several_rows(cells: Sequence[Sequence[Line]], columns: int, grid: _Grid) -> bool:
     """Whether cells between two rules are several rows.
 
-    One of several with more than one line has numbers, or all cells have as many, in most columns. Or texts
-    stand side by side in a cell, in several lines.
+    One of several with more than one line has numbers, or all cells have as many, in most columns, and the
+    texts in them don't run on. Or texts stand side by side in a cell, in several lines.
     """
     if any(len(level_rows(cell)) > _FEWEST and _has_several(cell) for cell in cells):
         return True
     counts = [len(level_rows(cell)) for cell in cells]
     wrapped = [cell for cell, count in zip(cells, counts, strict=True) if count > 1]
     has_numbers = any(all(is_number(line.text) for line in cell) for cell in wrapped)
-    return len(wrapped) > 1 and (has_numbers or (len({*counts}) == 1 and 2 * len(wrapped) > columns))
+    are_alike = len({*counts}) == 1 and 2 * len(wrapped) > columns
+    return len(wrapped) > 1 and (has_numbers or (are_alike and not _run_on(grid, wrapped)))
+
+
+def _run_on(grid: _Grid, cells: Iterable[Sequence[Line]]) -> bool:
+    """Whether all cells are texts whose lines go on in the next ones, as there is no room for more words."""
+    pairs = [
+        (above[-1].text, below[0].text, _is_full(above, below[0], _room(grid, cell)))
+        for cell in cells
+        for above, below in pairwise(level_rows(cell))
+    ]
+    # Names and codes in several rows may fill a narrow column, too, but all begin alike.
+    goes_on = any(
+        above[:1].islower() < below[:1].islower() or is_number(above) < is_number(below)
+        for above, below, _ in pairs
+    )
+    return goes_on and all(is_full or above.endswith(SENTENCE_ENDS) for above, _, is_full in pairs)
+
+
+def _is_full(row: Row, below: Line, room: float) -> bool:
+    """Whether a row of a cell has no room for a space and the first word of the line below it."""
+    word = below.text.partition(" ")[0]
+    more = below.box.width * (len(word) + 1) / len(below.text)
+    return box_around(line.box for line in row).width + more > room
+
+
+def _room(grid: _Grid, cell: Sequence[Line]) -> float:
+    """How wide the lines of a cell may be, with as much space on their right as on their left."""
+    box = box_around(line.box for line in cell)
+    left = grid.xs[max(bisect_right(grid.xs, box.left) - 1, 0)]
+    right = grid.xs[min(bisect_left(grid.xs, box.right), len(grid.xs) - 1)]
+    return right + left - 2 * box.left
 
 
 def _is_table(parts: Mapping[_Slot, Sequence[Line]]) -> bool:
