@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from heapq import merge
-from itertools import pairwise
+from itertools import pairwise, product
 from operator import methodcaller
 from pathlib import Path
 from typing import NamedTuple
@@ -223,9 +223,25 @@ _BEFORE_DATE = {
     "from": re.compile(rf"(?!.*(?:\d|{_TO}))\D{{0,14}}", re.DOTALL),
     "until": re.compile(r"\D{0,14}"),
     "amended": re.compile(r"(?:.|\n(?!\n)){0,80}"),
-    "alone": re.compile(" ?"),
+    "by": re.compile(r"[^:;,|\n\d]{0,60}|\W{0,6}"),
+    "label": re.compile(r"\W{0,6}"),
+    "version": re.compile(  # a number, signs, and a word like "vom"
+        r"(?:[\s:|]{0,4}(?:v|n[ro]\.?|n°)? ?\d{1,3}(?:\.\d{1,3})*(?!\w)|\s?[:|])\W{0,5}"
+        rf"(?:(?!{_TO})[^\W\d]{{1,5}}\W{{1,2}})?"
+    ),
+    "alone": re.compile(r"\W{0,6}"),
 }
 """What may stand between words and their date: " ab dem ", " durch Artikel 3 des Gesetzes vom "."""
+_BESIDE = {  # what may not stand before words, or in the rest of the line of the words and the date
+    "by": re.compile(r"[\w,)\]\"'»”][ *_]*\n"),
+    "version": re.compile(r"-\n"),
+    "alone": re.compile(r"\w\w"),
+}
+_TABLE = re.compile(r"\|([^\n]+)\|\n\|[-:| ]+\|\n((?:\|[^\n]*(?:\n|$))+)")
+_NO_COLUMN = frozenset(
+    {"version", "until", "replaced"}
+)  # kinds of words that don't name a column of first days
+_LONGEST_TABLE = 4 * HEAD  # characters up to its end
 _YEAR_ALONE = re.compile(r"(?<![\w./-])(?:19|20)\d\d(?!\w|[./-]\d)")
 _UNPARTED = "\u3040-\u9fff\uac00-\ud7a3"  # words have no borders there
 
@@ -243,9 +259,15 @@ def _validity_words() -> re.Pattern[str]:
 
 def _any_of(phrases: str) -> str:
     """A pattern for any of these phrases; long ones go before those that they begin with."""
-    distinct = filter(None, map(str.strip, re.split(r"[|\n]", phrases.casefold())))
+    templates = filter(None, map(str.strip, re.split(r"[|\n]", phrases.casefold())))
+    distinct = {"".join(parts).strip() for template in templates for parts in _spelled_out(template)}
     by_length = sorted(distinct, key=len, reverse=True)
     return "|".join(r"[\s_-]+".join(map(re.escape, phrase.split())) for phrase in by_length)
+
+
+def _spelled_out(template: str) -> Iterator[tuple[str, ...]]:
+    """The parts of each phrase of a template: "date of (issue/approval)" -> ("date of ", "issue"), …."""
+    return product(*(part.split("/") for part in re.split(r"[()]", template)))
 
 
 class _Written(NamedTuple):
@@ -259,18 +281,19 @@ class _Written(NamedTuple):
 def validity_in(text: str) -> str:
     """The first and the last day of validity that the head of a text states; empty if it states none.
 
-    Of several first days, as of a law and its last amendment, it is the latest. The date of a version that
-    the document replaces doesn't count.
+    Of several first days, as of a law and its last amendment, or of a table of versions, it is the latest.
+    The date of a version that the document replaces, or of its next review, doesn't count.
     Examples: "Gültig ab 01.01.2019 bis 31.12.2020" -> "2019-01-01/2020-12-31"; "Stand: März 2024" ->
     "2024-03/.."; "Valid until 31 December 2023" -> "../2023-12-31".
     """
-    head = in_common_years(normalize("NFKC", text[:HEAD])).casefold().replace("’", "'")
+    beginning = in_common_years(normalize("NFKC", text[:_LONGEST_TABLE])).casefold().replace("’", "'")
+    head = beginning[:HEAD]
     words = [*_validity_words().finditer(head)]
     dates = _written(head) if words else []
     dated = [(match.lastgroup, date) for match in words if (date := _date_of(match, dates))]
     replaced = {date for kind, date in dated if kind == "replaced"}
     starts = {date for kind, date in dated if kind != "until"} - replaced
-    first = max((date.day for date in starts), default=None)
+    first = max((*(date.day for date in starts), *_days_of_versions(beginning)), default=None)
     ends = [date.day for kind, date in dated if kind == "until"] + [
         last.day
         for date, last in pairwise(dates)
@@ -306,5 +329,18 @@ def _date_of(words: re.Match[str], dates: Sequence[_Written]) -> _Written | None
     if date is None or not _BEFORE_DATE[kind].fullmatch(words.string, words.end(), date.start):
         return None
     before, after = words.string[: words.start()], words.string[date.end :]
-    beside = before.rpartition("\n")[2] + after.partition("\n")[0]
-    return None if kind == "alone" and re.search(r"\w\w", beside) else date
+    beside = before.rpartition("\n")[2] + "\n" + after.partition("\n")[0]
+    return None if kind in _BESIDE and _BESIDE[kind].search(beside) else date
+
+
+def _days_of_versions(beginning: str) -> Iterator[Day]:
+    """The days of the versions in tables that begin in the head, by the first column named for dates."""
+    for table in _TABLE.finditer(beginning):
+        if table.start() >= HEAD:
+            return
+        names = [_validity_words().fullmatch(name.strip(" *")) for name in table[1].split("|")]
+        kinds = [name.lastgroup if name else "" for name in names]
+        column = next((at for at, kind in enumerate(kinds) if kind and kind not in _NO_COLUMN), None)
+        if "version" in kinds and column is not None:
+            for row in table[2].splitlines():
+                yield from (date.day for date in _written("".join(row.split("|")[column + 1 : column + 2])))

@@ -198,6 +198,14 @@ def test_a_document_s_own_date_goes_before_all_others() -> None:
     assert dating(source) == Dating(INGESTED.date(), INGESTED.date(), "document")
 
 
+VERSIONS_OF_A_POLICY = """
+| Version | Author | Date | Next review |
+|---|---|---|---|
+| 2.0 | B. Kim | 15/06/2023 | 15/06/2025 |
+| 1.0 | A. Lee | 01.03.2021 | – |
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "validity"),
     [
@@ -261,6 +269,27 @@ def test_a_document_s_own_date_goes_before_all_others() -> None:
         ("Supersedes: N/A Effective: 1 March 2024", "2024-03-01/.."),
         ("| Ersetzt | – | Gültig ab | 01.03.2024 |", "2024-03-01/.."),
         ("Previous version: none, valid from 1 March 2024", "2024-03-01/.."),
+        ("Approval date: 15 June 2023\nNext review date: 15 June 2025", "2023-06-15/.."),
+        ("| Version | 2.0 |\n|---|---|\n| Date approved | 15 June 2023 |", "2023-06-15/.."),
+        ("Approved by the Board of Directors on 15 June 2023", "2023-06-15/.."),
+        ("Approved by: Board of Directors\nNext review: June 2026", ""),
+        ("The law was approved by Parliament on 3 May 2019, published on 6 May 2019", ""),
+        ("Published works of 1990", ""),
+        ('curl --header "api-version: 2023-06-01"', ""),
+        ("The Gold Edition, on 28 September 2007 in Europe", ""),
+        ("Version 2.0, 15 June 2023", "2023-06-15/.."),
+        ("Version 2.0 vom 15.06.2023", "2023-06-15/.."),
+        ("Rev. 3 (15.06.2023)", "2023-06-15/.."),
+        ("Version 2.0 for 12 users", ""),
+        ("Freigegeben am: 15.06.2023. Nächste Überprüfung: 15.06.2025", "2023-06-15/.."),
+        ("Approuvée par le conseil le 15 juin 2023", "2023-06-15/.."),
+        ("Data di approvazione: 15 giugno 2023", "2023-06-15/.."),
+        ("Zatwierdzono 15.06.2023", "2023-06-15/.."),
+        ("**Datum:** 15.06.2023", "2023-06-15/.."),
+        ("Date of birth: 3 May 1980", ""),
+        ("Date: 3 May 2020 in Bern, with all members", ""),
+        (VERSIONS_OF_A_POLICY, "2023-06-15/.."),
+        (VERSIONS_OF_A_POLICY.replace("Version", "Room"), ""),
         ("x" * 1_000 + " Gültig ab 01.01.2019", ""),
     ],
 )
