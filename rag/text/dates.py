@@ -238,6 +238,16 @@ _BESIDE = {  # what may not stand before words, or in the rest of the line of th
     "alone": re.compile(r"\w\w"),
 }
 _TABLE = re.compile(r"\|([^\n]+)\|\n\|[-:| ]+\|\n((?:\|[^\n]*(?:\n|$))+)")
+_ACT = re.compile(
+    r"\d{4}[a-z]\d{4}(?:-\d+)? ?[—–-] ?[a-z]{2} ?[—–-] ?(?=\d)"
+    r"|^[| ]*(?=\d\d?\.\d\d?\.\d{4}[| ]+[a-z]{2}[| ]+[^\n|,.\d]{10,60}[| ]+[lc] ?\d+/\d)",
+    re.MULTILINE,
+)
+"""What stands before the day of an act of the European Union in the line above it, in any language.
+
+Of a consolidated text: "02014L0049 — EN — 09.01.2024"; of an Official Journal: "27.6.2013 EN
+Official Journal of the European Union L 176/1".
+"""
 _NO_COLUMN = frozenset(
     {"version", "until", "replaced"}
 )  # kinds of words that don't name a column of first days
@@ -289,10 +299,12 @@ def validity_in(text: str) -> str:
     beginning = in_common_years(normalize("NFKC", text[:_LONGEST_TABLE])).casefold().replace("’", "'")
     head = beginning[:HEAD]
     words = [*_validity_words().finditer(head)]
-    dates = _written(head) if words else []
+    acts = {match.end() for match in _ACT.finditer(head)}
+    dates = _written(head) if words or acts else []
     dated = [(match.lastgroup, date) for match in words if (date := _date_of(match, dates))]
     replaced = {date for kind, date in dated if kind == "replaced"}
     starts = {date for kind, date in dated if kind != "until"} - replaced
+    starts |= {date for date in dates if date.start in acts}
     first = max((*(date.day for date in starts), *_days_of_versions(beginning)), default=None)
     ends = [date.day for kind, date in dated if kind == "until"] + [
         last.day
