@@ -340,7 +340,7 @@ def test_one_s_own_questions_are_begun_written_and_asked(
     assert begun.count("[[questions]]") == begun.count('\ntext = ""\n') == 5
     assert len(set(re.findall(r'expect = \["(.*)"\]', begun)) & set(desk.paths())) == 5
     untouched = desk.run("eval", file, code=2)
-    assert f"{file} has no question with a judgement (5 left out)." in untouched.stderr
+    assert "(5 left out)." in untouched.stderr
 
     questions = begun.split("[[questions]]\n")
     for number in (1, 2, 3):  # the passage itself is the easiest question
