@@ -393,11 +393,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
         runs = await keep_runs(settings.home, tenant, runs)
     except RefdeskError as error:  # still show the result of minutes of work
         complaints.append(f"Cannot keep the runs: {error}")
-    try:
-        comparisons = [(run, compare(runs[0], run, metric)) for run in runs[1:]]
-    except InvalidRequestError as error:
-        comparisons = []
-        complaints.append(str(error))
+    comparisons = _comparisons(runs, metric, complaints)
     compared = [comparison_json(runs[0], *pair) for pair in comparisons]
     print_json({"runs": [run_json(run.id, run.summary) for run in runs], "comparisons": compared})
     print_runs([(run.id, run.summary) for run in runs])
@@ -410,6 +406,17 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     for complaint in complaints:
         echo(complaint, err=True)
     return FAILED if complaints else 0
+
+
+def _comparisons(
+    runs: Sequence[EvaluationRun], metric: str, complaints: list[str]
+) -> list[tuple[EvaluationRun, Comparison]]:
+    """Each further run with its comparison to the first one. If there is none, the reason is a complaint."""
+    try:
+        return [(run, compare(runs[0], run, metric)) for run in runs[1:]]
+    except InvalidRequestError as error:
+        complaints.append(str(error))
+        return []
 
 
 def _report_omissions(judged: JudgedSet, prepared: evaluation.PreparedSet) -> None:

@@ -290,6 +290,45 @@ def http_app(
     """The routes, and the middleware that every request passes first."""
     http, security = settings.http, transport_security(settings.http)
     endpoint = McpEndpoint(server, security, admission)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with endpoint.manager.run(), anyio.create_task_group() as tasks:
+            lazy_desk.first_reply.set()  # no host is waiting: open the desk at once
+            lazy_desk.listed.set()
+            tasks.start_soon(lazy_desk.warm_up)
+            tasks.start_soon(refusal_log.flush_every_second)
+            yield
+            tasks.cancel_scope.cancel()
+        await lazy_desk.close()
+
+    app = Starlette(
+        routes=_routes(server, endpoint, lazy_desk, settings, admission),
+        lifespan=lifespan,
+        exception_handlers={404: partial(_nothing_here, resource_url(http))},
+        middleware=[  # from the outside in
+            Middleware(
+                middleware.request_tracking, clients.AddressResolver(http.trusted_proxies), refusal_log
+            ),
+            Middleware(middleware.cross_origin, http.allowed_origins, security),
+            Middleware(middleware.api_key_header),
+            *([Middleware(page_cookie)] if settings.oauth.page_client else []),
+            Middleware(clients.FailureLimit, settings.limits.failures_per_minute),  # a guess costs no check
+            Middleware(middleware.host_check, security),
+            Middleware(middleware.body_timeout, settings.limits.receive_seconds),
+            Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),
+            Middleware(AuthContextMiddleware),
+        ],
+    )
+    app.router.redirect_slashes = False  # behind a proxy, to http://; and tokens are for one address
+    return app
+
+
+def _routes(
+    server: Server[Any], endpoint: McpEndpoint, lazy_desk: LazyDesk, settings: Settings, admission: Admission
+) -> list[BaseRoute]:
+    """The addresses of the protocol, of the metadata for OAuth, and of the probes."""
+    http, security = settings.http, transport_security(settings.http)
     resource, sse = resource_url(http), sse_url(http)
     has_oauth = "oauth" in http.authentication
 
@@ -317,38 +356,7 @@ def http_app(
         routes.append(Route(SSE_PATH, stream, methods=["GET"]))
         messages = middleware.json_rpc_check(transport.handle_post_message)
         routes.append(Mount(MESSAGES_PATH, authorized(messages, sse)))
-
-    @asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with endpoint.manager.run(), anyio.create_task_group() as tasks:
-            lazy_desk.first_reply.set()  # no host is waiting: open the desk at once
-            lazy_desk.listed.set()
-            tasks.start_soon(lazy_desk.warm_up)
-            tasks.start_soon(refusal_log.flush_every_second)
-            yield
-            tasks.cancel_scope.cancel()
-        await lazy_desk.close()
-
-    app = Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        exception_handlers={404: partial(_nothing_here, resource)},
-        middleware=[  # from the outside in
-            Middleware(
-                middleware.request_tracking, clients.AddressResolver(http.trusted_proxies), refusal_log
-            ),
-            Middleware(middleware.cross_origin, http.allowed_origins, security),
-            Middleware(middleware.api_key_header),
-            *([Middleware(page_cookie)] if settings.oauth.page_client else []),
-            Middleware(clients.FailureLimit, settings.limits.failures_per_minute),  # a guess costs no check
-            Middleware(middleware.host_check, security),
-            Middleware(middleware.body_timeout, settings.limits.receive_seconds),
-            Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),
-            Middleware(AuthContextMiddleware),
-        ],
-    )
-    app.router.redirect_slashes = False  # behind a proxy, to http://; and tokens are for one address
-    return app
+    return routes
 
 
 def _nothing_here(address: str, _request: Request, _error: Exception) -> Response:

@@ -323,9 +323,7 @@ def _credentials_problem(scope: Scope) -> str:
     if not header:
         return "the request has no header Authorization. Send Authorization: Bearer, with the key or token."
     if scheme.casefold() == "bearer" and credentials.strip().startswith("$"):
-        return (
-            "the header Authorization names a variable that isn't set. Set it, or send the key."
-        )
+        return "the header Authorization names a variable that isn't set. Set it, or send the key."
     if scheme.casefold() == "bearer" and credentials.strip():
         return "the key or token of the request is not valid here."
     scheme_name = f"the scheme {scheme.title()}" if scheme.casefold() in OTHER_SCHEMES else "another scheme"

@@ -15,9 +15,9 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from rag.config.server_settings import OWN_PATHS
+from rag.config.server_settings import OWN_PATHS, SSE_PATH
 from rag.uris import PASSAGE_PAGES
-from server.http.application import MESSAGES_PATH, SSE_PATH
+from server.http.application import MESSAGES_PATH
 from server.http.middleware import PROBES
 from tests.server.conftest import ENVELOPE, HANDSHAKE, call, message
 

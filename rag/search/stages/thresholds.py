@@ -312,18 +312,17 @@ def evidence_notes(hits: Sequence[Hit], query: Query, *, is_weak: bool) -> list[
         return [UNREAD_LANGUAGE.format(spoken)]
     if not is_weak:
         return []
-    words = [word.casefold() for word in re.findall(r"[^\W\d_]+", query.text)]
-    meanings = [meaning for view in query.views if (meaning := query.meaning_in(view))]
-    may_be_foreign = (
-        all(map(is_mostly_english, collections))
-        and (len(words) > 1 or not query.text.isascii())
-        and STOP_WORDS["English"].isdisjoint(words)
-        and (
-            not (ASKING - QUESTION_WORDS["English"]).isdisjoint(words)
-            or any(meaning.known_share < KNOWN_LITTLE for meaning in meanings)
-        )
-    )
+    may_be_foreign = all(map(is_mostly_english, collections)) and _may_be_foreign(query)
     return [UNGROUNDED, ENGLISH_ONLY] if may_be_foreign else [UNGROUNDED]
+
+
+def _may_be_foreign(query: Query) -> bool:
+    words = [word.casefold() for word in re.findall(r"[^\W\d_]+", query.text)]
+    if not STOP_WORDS["English"].isdisjoint(words) or (len(words) < 2 and query.text.isascii()):  # noqa: PLR2004
+        return False
+    meanings = filter(None, map(query.meaning_in, query.views))
+    asks_in_another = not (ASKING - QUESTION_WORDS["English"]).isdisjoint(words)
+    return asks_in_another or any(meaning.known_share < KNOWN_LITTLE for meaning in meanings)
 
 
 def _is_in_other_script(text: str) -> bool:
