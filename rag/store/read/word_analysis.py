@@ -216,9 +216,7 @@ _GROUPED = re.compile(
     "(?P<whole>(?!0)[0-9]{1,3}(?P<by>[.,'’ ])[0-9]{3}(?:(?P=by)[0-9]{3})*"
     "|(?P<indian>[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}))(?:(?!(?P=by))[.,](?P<decimals>[0-9]+))?"
 )
-"""A number whose thousands are separated: 1,234.56; German 1.234,56, French 1 234,56, Indian 1,23,456.
-
-0.200 is none."""
+"""A number whose thousands are separated: 1,234.56; German 1.234,56, French 1 234,56. 0.200 is none."""
 _NUMBER = re.compile("[0-9]+(?:[.,'’ ][0-9]+)*[a-z]?")  # § 5a has a letter
 _SIGN_BEFORE = re.compile(  # not $1, &#12; and #123456 in code
     r"(?:(?P<paragraph>§) ?|(?<!\w)(?P<article>Art)(?:\.|icle|ikel) ?|(?P<money>[€£¥₹]|(?<![a-z0-9_$])\$) ?"
