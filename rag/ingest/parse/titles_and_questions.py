@@ -143,14 +143,17 @@ def _words(text: str) -> set[str]:
 def markdown_title(text: str, name: str, blocks: tuple[Block, ...], entries: Mapping[str, str]) -> str:
     """The title of a Markdown text in a file of this name, "" if nothing in it looks like one.
 
-    In this order: the front matter's title, the first heading of level 1 (also in HTML, as in many READMEs),
-    the front matter's label for menus, the first heading, a first line that is a paragraph of its own.
+    In this order: the front matter's title, or the first heading if it continues that; the first heading of
+    level 1 (also in HTML, as in many READMEs), the front matter's label for menus, the first heading, a first
+    line that is a paragraph of its own.
     """
     filled = {key.casefold(): value for key, value in entries.items() if value}
     stated = filled.get("title", "")
     outermost = (block for block in blocks if block.kind == "heading" and block.level == 1 and block.title)
     first = next(outermost, None)
     heading = first_heading(text, blocks, name)
+    if stated and first and re.match(rf"{re.escape(stated)}\W", heading):
+        stated = heading  # which says more, as the abbreviation of a law
     candidates = (
         heading_words(stated) if "[[" in stated else stated,
         _html_heading(text, blocks, before=first.start if first else len(text)),
