@@ -53,7 +53,6 @@ CHANCE = (
     "Mode hybrid searches by words, too: {}."
 )
 NEWEST = "Of several editions of a document, the newest one is preferred."
-NEWER = "Newer documents come before older ones."
 OWN_AND_NEWER = "The desk's own documents come before attached ones, and newer ones before older ones."
 DIFFERING = (  # invoices and reports of each month are as alike as editions
     "Documents of one name have nearly the same words and other numbers: editions, or records of other "
@@ -118,8 +117,8 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
 def _weak_hits(hits: Sequence[Hit], state: SearchState) -> list[Hit]:
     shown = hits[: thresholds.WEAK_SHOWN]
     ordered = editions.own_and_newer_first(shown, state.foreign)
-    if [hit.chunk.id for hit in ordered] != [hit.chunk.id for hit in shown]:
-        state.note([OWN_AND_NEWER if state.foreign else NEWER])
+    if state.foreign and [hit.chunk.id for hit in ordered] != [hit.chunk.id for hit in shown]:
+        state.note([OWN_AND_NEWER])
     return ordered
 
 
