@@ -144,8 +144,8 @@ def parse_csv(text: str, name: str) -> Document:
     """The document of a table: a block for each row, with `column: value` lines, readable on its own.
 
     The row above figures names the columns, else the first row with about as many cells as the others, unless
-    it is a record like them. Rows above it (a title, comments, the date of the export) are a paragraph. So is
-    all of a file without records.
+    it is a record like them. Rows above it (a title, comments, the date of the export) are a paragraph. So
+    are notes below the table, and all of a file without records.
     """
     text = plain_text.without_note_ids(text.lstrip("\n\ufeff "))
     stated = _SEPARATOR.match(text)
@@ -153,7 +153,10 @@ def parse_csv(text: str, name: str) -> Document:
     delimiter = stated[1] if stated else max(_DELIMITERS, key=lambda sign: _delimiter_evidence(text, sign))
     above, names, records, remarks = _table(text, delimiter)
     mime_type = "text/tab-separated-values" if delimiter == "\t" else "text/csv"
-    table = records_document(_records(names, records), name, mime_type, above=above)
+    rows = [*records]
+    end = _first_note(rows, len(names))
+    notes = clean("\n".join(" ".join(filter(None, row)) for row in rows[end:]))
+    table = records_document(_records(names, rows[:end]), name, mime_type, above=above, below=notes)
     return replace(table, remarks=remarks)
 
 
@@ -179,16 +182,21 @@ def _delimiter_evidence(text: str, delimiter: str) -> tuple[float, int]:
     except ParseError:
         return 0.0, text.partition("\n")[0].count(delimiter)
     if delimiter == ",":
-        rows = [[",".join(row)] if _has_decimals_only(row) else row for row in rows]
+        rows = [[",".join(row)] if _cuts_within_cells(row) else row for row in rows]
     width = _usual_width(rows)
     alike = sum(len(row) == width for row in rows)
     return (alike / len(rows) if width > 1 else 0.0), width
 
 
-def _has_decimals_only(pieces: Sequence[str]) -> bool:
-    """Whether commas cut a row with another delimiter at its decimals alone: "Rent;-850,00;EUR"."""
-    return any(sign in piece for piece in pieces for sign in ";\t") and all(
-        piece[-1:].isdigit() and _DECIMALS.match(following) for piece, following in pairwise(pieces)
+def _cuts_within_cells(pieces: Sequence[str]) -> bool:
+    """Whether commas cut a row with another delimiter within its cells: "Rent;-850,00", "1;Kiel, Stadt;8"."""
+    return any(
+        any(sign in piece for piece in pieces)
+        and all(
+            (sign in piece and sign in following) or (piece[-1:].isdigit() and _DECIMALS.match(following))
+            for piece, following in pairwise(pieces)
+        )
+        for sign in ";\t"
     )
 
 
@@ -289,6 +297,21 @@ def _value_kind(cell: str) -> str:
     if _AMOUNT.fullmatch(cell):
         return "amount"
     return "date" if len(cell) <= _LONGEST_DATE and not cell.isdigit() and date(cell) else ""
+
+
+def _first_note(rows: Sequence[Sequence[str]], width: int) -> int:
+    """The index of the first note below a table of this width; the number of rows without notes.
+
+    It is a single cell, without delimiters, or with a sign or a colon. No whole record is below it.
+    """
+    first = len(rows)
+    for at in range(len(rows) - 1, 0, -1):
+        begin, *others = rows[at]
+        if len(rows[at]) >= width and any(others):
+            break
+        is_text = not others or not begin[:1].isalnum() or ":" in begin
+        first = at if is_text and begin and not any(others) else first
+    return first if width > 1 else len(rows)
 
 
 def _records(names: Sequence[str], rows: Iterable[list[str]]) -> Iterator[dict[str, object]]:

@@ -96,16 +96,17 @@ class _Entry(NamedTuple):
 
 
 def records_document(
-    records: Iterable[Mapping[str, object]], name: str, mime_type: str, *, above: str = ""
+    records: Iterable[Mapping[str, object]], name: str, mime_type: str, *, above: str = "", below: str = ""
 ) -> Document:
-    """The document of a sequence of records; `above` is a text that stands above them."""
+    """The document of a sequence of records, with the texts that stand `above` and `below` them."""
     records = [*records]
     title, metadata = record_facts(records)
     entries = [*map(_entry, records)]
     rows = (compose([_table(entry.as_written)]) for entry in entries)
     text, blocks = joined(_sections(entries) or rows)
-    if above:
-        text, blocks = joined([compose([Part("paragraph", above)]), *([(text, blocks)] if blocks else [])])
+    if above or below:
+        parts = (compose([Part("paragraph", above)]), (text, blocks), compose([Part("paragraph", below)]))
+        text, blocks = joined(part for part in parts if part[1])
     return Document(text, title or name, mime_type, blocks, metadata=metadata)
 
 

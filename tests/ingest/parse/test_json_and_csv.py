@@ -193,6 +193,39 @@ def test_a_delimiter_is_what_cuts_all_rows_alike(shape: Shape) -> None:
     assert shape('"a|b", "c\nd"\n"1|2", "3, 4"', "a.csv") == [("table", "a|b: 1|2\nc d: 3, 4")]
 
 
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_a_comma_within_the_names_of_a_table_with_another_delimiter_cuts_nothing(
+    sign: str, shape: Shape
+) -> None:
+    """As in tables of the German statistical offices."""
+    table = "Key;Town;2021;Share\n1;Kiel, Stadt;24;5\n2;Plön, Kreis;13;2".replace(";", sign)
+    content = f"Towns, 31 December\nAll\n{table}\nBerlin, 2024\n"
+    assert shape(content, "a.csv")[1] == ("table", "Key: 1\nTown: Kiel, Stadt\n2021: 24\nShare: 5")
+
+
+@pytest.mark.parametrize(
+    ("below", "notes"),
+    [
+        (
+            'Footnotes:\n"1","Figures are rounded, so sums differ."',
+            "Footnotes:\n1 Figures are rounded, so sums differ.",
+        ),
+        ("____,,\nx too few cases,,\n(C) Office,,", "____\nx too few cases\n(C) Office"),
+        ("Source: Office,,", "Source: Office"),
+        ("South", "South"),
+    ],
+)
+def test_notes_below_a_table_stand_below_it(below: str, notes: str, shape: Shape) -> None:
+    text = f"Zone,2021,2022\n(North),1,2\n\n{below}\n"
+    assert shape(text, "a.csv") == [("table", "Zone: (North)\n2021: 1\n2022: 2"), ("paragraph", notes)]
+
+
+@pytest.mark.parametrize("last", ["South,,", "South,3", "(South),,\nWest,1,2"])
+def test_a_record_with_a_name_alone_is_no_note(last: str, shape: Shape) -> None:
+    blocks = shape(f"Zone,2021,2022\nNorth,1,2\n{last}\n", "a.csv")
+    assert {kind for kind, _ in blocks} == {"table"}
+
+
 def test_a_table_of_one_column_has_a_header(shape: Shape) -> None:
     assert shape("Name\nAnn\nBob", "a.csv") == [("table", "Name: Ann"), ("table", "Name: Bob")]
 
