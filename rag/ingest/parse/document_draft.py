@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 from rag.corpus import Block, BlockKind, Document
 from rag.ingest.parse.document_parts import NAMED, clean, date, facts, shifted, title_line
 from rag.ingest.parse.document_parts import block as trimmed_block
-from rag.ingest.parse.titles_and_questions import MADE_UP_AUTHOR, MADE_UP_TITLE, with_questions
+from rag.ingest.parse.titles_and_questions import (
+    BOLD,
+    MADE_UP_AUTHOR,
+    MADE_UP_TITLE,
+    heading_words,
+    with_questions,
+)
 from rag.ingest.parse.typefaces import with_scripts
 from rag.ingest.parse.zip_package import Package
 from rag.report import names_briefly
@@ -227,6 +233,25 @@ class Draft:
 def _is_short(line: str) -> bool:
     is_line = len(line) <= MAX_BOLD_HEADING and "\n" not in line and not line.endswith(_SENTENCE_END)
     return is_line and any(map(str.isalpha, line))
+
+
+def with_bold_headings(text: str, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks of a Markdown text; without headings, short bold paragraphs above others become headings."""
+    if any(block.kind == "heading" for block in blocks):
+        return (*blocks,)
+    lines = [_bold_words(text[block.start : block.end]) for block in blocks]
+    return tuple(
+        replace(block, kind="heading", level=1, title=title_line(words))
+        if block.kind == "paragraph" and not below and _is_short(words)
+        else block
+        for block, words, below in zip(blocks, lines, [*lines[1:], "the end"], strict=False)
+    )
+
+
+def _bold_words(paragraph: str) -> str:
+    """The words of a paragraph that is bold as a whole; none of others, and of a remark: "(in millions)"."""
+    line = BOLD.fullmatch(paragraph)
+    return heading_words(paragraph) if line and not line[2].startswith("(") else ""
 
 
 def _divided(text: str, block: Block, headings: Sequence[Span], level: int) -> Iterator[Block]:

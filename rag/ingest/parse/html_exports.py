@@ -77,6 +77,13 @@ _STYLE = re.compile(r"<style\b[^<>]{0,500}>", re.IGNORECASE)
 _STYLE_END = re.compile(r"</style", re.IGNORECASE)
 _RULE = re.compile(r"\.([\w-]{1,100})\s*\{([^{}]{0,2000})\}")
 _BOLD = re.compile(r"font-weight\s*:\s*(?:bold|[6-9]00)\b", re.IGNORECASE)
+_HEADING = re.compile(r"<h[1-6]\b", re.IGNORECASE)
+_PARAGRAPH = re.compile(
+    r"(?P<open><(?P<tag>p|div)\b[^<>]{0,1000}>\s*)(?P<spans>(?:<span\b[^<>]{0,1000}>[^<>]{1,200}</span\s*>\s*){1,9})"
+    r"(?=</(?P=tag)\s*>)",
+    re.IGNORECASE,
+)
+_STYLED = re.compile(r"<span\b([^<>]*)>([^<>]*)", re.IGNORECASE)
 _SPAN = re.compile(
     r"<span\b[^<>]{0,500}?\bclass\s?=\s?[\"']([^\"'<>]{1,500})[\"'][^<>]{0,500}>([^<>]+)</span", re.IGNORECASE
 )
@@ -106,7 +113,7 @@ def in_plain_html(page: str) -> tuple[str, str, int]:
     page = _TITLE.sub(lambda title: heading(title[1], 1), page)
     page = _NUMBER_OF_LAW.sub(r"\2\1</span> ", _HEADING_OF_LAW.sub(heading_of_law, page))
     page = _with_nested_lists(_with_notes_below(page))
-    return _with_bold_classes(page), next(iter(titles), ""), comments
+    return _with_bold_classes(_with_bold_paragraphs(page)), next(iter(titles), ""), comments
 
 
 def _with_notes_below(page: str) -> str:
@@ -150,6 +157,19 @@ def _with_nested_lists(page: str) -> str:
         return f"{ends}</li>" if ends else match[0]
 
     return _LEVEL.sub(nested, page) if "lst-" in page else page
+
+
+def _with_bold_paragraphs(page: str) -> str:
+    """The page with <b> around paragraphs whose words are all in spans that are bold by their own style."""
+
+    def marked(paragraph: re.Match[str]) -> str:
+        spans = [
+            style for style, words in _STYLED.findall(paragraph["spans"]) if html.unescape(words).strip()
+        ]
+        is_bold = spans and all(map(_BOLD.search, spans))
+        return f"{paragraph['open']}<b>{paragraph['spans']}</b>" if is_bold else paragraph[0]
+
+    return page if _HEADING.search(page) else _PARAGRAPH.sub(marked, page)
 
 
 def _with_bold_classes(page: str) -> str:

@@ -39,7 +39,7 @@ _SHOWN = re.compile(
 _ASTERISK = "\0"  # one that is no emphasis
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)([^*]+?)\1(?![\w*])")
 _H1 = re.compile(r"<h1\b[^<>]{0,600}>(.{1,2000}?)</h1\s*>", re.IGNORECASE | re.DOTALL)
-_BOLD = re.compile(r"(\*\*|__)(?=\S)([^*_\n]+)\1:?")
+BOLD = re.compile(r"(\*\*|__)(?=\S)([^*_\n]+)\1:?")
 _NO_TITLE = re.compile(r"[<|>!\[{]|[-*+=:] |\d+[.)] |https?:|.*[.,;:!?]$", re.DOTALL)
 _PROPOSAL = re.compile(r"(?:[bcdefhijknps]|er|dr)[ei]p|erc|rfc|adr")  # as of Python and Bitcoin
 _NOTHING = re.compile(
@@ -187,7 +187,7 @@ def _first_line(text: str, blocks: tuple[Block, ...], name: str) -> str:
     if not first or first is blocks[-1] or first.kind != "paragraph" or first.end - first.start > _TITLE_LINE:
         return ""
     line = text[first.start : first.end].lstrip("#")  # "#Title" is how people wrote it before CommonMark
-    if bold := _BOLD.fullmatch(line):
+    if bold := BOLD.fullmatch(line):
         title = heading_words(bold[2]).rstrip(":")
         has_precedence = not any(block.kind == "heading" for block in blocks)
     else:

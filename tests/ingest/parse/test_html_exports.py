@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rag.ingest.parse.html_exports import in_plain_html
 from rag.ingest.parse.html_page import parse as parse_page
 from rag.ingest.parse.html_widgets import with_widgets_as_text
 from rag.ingest.parse.parsers import parse
+from tests.ingest.parse.document_shape import titles_of
 
 
 def text_of(html: str) -> str:
@@ -150,6 +153,23 @@ def test_lists_stand_on_the_levels_that_their_classes_name() -> None:
     assert text_of(f"{lists}<p>x</p>") == "- a\n  * b\n    + c\n- d\n  * e\n\nx"
 
 
+REPORT = """
+<div>BOLD(Exhibit 99.1)</div><div>BOLD(Results of operations)</div><div>BOLD((in millions))</div>
+<p>Sales grew by 3 %.</p><p>BOLD(Note 12. Equity)</p><p>BOLD(Shares) were bought back.</p>
+<table><tr><td>BOLD(Year)</td></tr><tr><td>2022</td></tr></table>
+<p>BOLD(This is all bold, and a sentence.)</p><p>End.</p>
+"""
+
+
+@pytest.mark.parametrize(
+    "bold", [r"<b>\1</b>", r"<strong>\1</strong>", r'<span style="font-size:9pt;font-weight:700">\1</span>']
+)
+def test_bold_paragraphs_are_headings_of_a_page_that_has_none(bold: str) -> None:
+    html = re.sub(r"BOLD\((\(.*?\)|.*?)\)", bold, REPORT)
+    assert titles_of(parse(html.encode(), "a.html")) == ["Results of operations", "Note 12. Equity"]
+    assert titles_of(parse(f"<h2>Report</h2>{html}".encode(), "a.html")) == ["Report"]
+
+
 def test_words_that_a_class_makes_bold_are_bold() -> None:
     words = '<p>On <span class="c1 c3">Friday</span> <span class="c1">at 9</span></p>'
     assert text_of(f"<style>.c3{{color:red;font-weight:700}}</style>{words}") == "On **Friday** at 9"
@@ -212,6 +232,8 @@ def test_words_in_spans_of_any_class_stay_together() -> None:
         "<a-",
         "<th class='row-header'><b>",
         "<span class='badge'>x</span>",
+        "<p><span style='font-weight:700'>x</span>",
+        "<p ><span ",
     ],
 )
 def test_hostile_exports_cost_no_more_than_their_length(part: str) -> None:
