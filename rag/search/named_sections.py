@@ -27,6 +27,7 @@ from rag.store.read.word_analysis import (
 )
 from rag.text.plain_text import (
     ADDED,
+    ANNEXES,
     OF_STORIES,
     PARTS,
     numeral_pattern,
@@ -132,8 +133,8 @@ class Address:
 
     @property
     def numerals(self) -> str:
-        """An expression for its number in headings of chapters and acts, which may be Roman or words."""
-        return numeral_pattern(self.number) if self.mark in PARTS else ""
+        """An expression for its number in headings of chapters, acts and annexes: Roman, or words."""
+        return numeral_pattern(self.number) if self.mark in PARTS | ANNEXES else ""
 
     @property
     def is_marked(self) -> bool:

@@ -402,7 +402,9 @@ PARTS = frozenset(
     [*OF_STORIES, *"book part volume section buch teil band abschnitt livre partie tome libro parte".split()]  # noqa: SIM905
 )
 """Words for the parts of books and plays, whose numbers may be Roman or words."""
-_PART = rf"(?P<part>{'|'.join(sorted(PARTS))})"
+ANNEXES = frozenset("annex annexe anhang anlage appendix bijlage bilaga bilag allegato anexo anexa".split())  # noqa: SIM905
+"""Words for what follows a contract or an act; its number may be Roman, too. In a text they head nothing."""
+_PART = rf"(?P<part>{'|'.join(sorted(PARTS | ANNEXES))})"
 _ENDING = "(?:er|es|en|e)?"
 _NUMERAL = rf"(?P<numeral>{NUMBER_WORDS}|[ivxlc]+)"
 _BEHIND = re.compile(rf"\b{_PART}\.? (?:the )?{_NUMERAL}{_ENDING}(?![\w'’-])", re.IGNORECASE)

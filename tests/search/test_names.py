@@ -465,6 +465,8 @@ PLAY = "ACT I\n\tSCENE I\n\tSCENE IV\nACT III\n\tSCENE I\n\tSCENE IV. The closet
         (ROMAN, "3. Kapitel", "Drittes Kapitel. Von der Reise@2"),
         ("Chapitre premier\nChapitre II", "chapitre 1", "Chapitre premier@0"),
         ("I\nII\nIII\nIV", "Chapter 3", "III@2"),
+        ("Annex I Forms\nAnnex II Services\nAnnex III", "annex 2", "Annex II Services@1"),
+        ("Anhang 1\nAnhang 2 Preise", "Anhang II", "Anhang 2 Preise@1"),
         (PLAY, "act 3", "ACT III@3"),
         (PLAY, "Act III, Scene 4", "SCENE IV. The closet@5"),
         (PLAY, "act 3 > scene 4", "SCENE IV. The closet@5"),
