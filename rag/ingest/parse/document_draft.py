@@ -235,17 +235,35 @@ def _is_short(line: str) -> bool:
     return is_line and any(map(str.isalpha, line))
 
 
-def with_bold_headings(text: str, blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The blocks of a Markdown text; without headings, short bold paragraphs above others become headings."""
-    if any(block.kind == "heading" for block in blocks):
+def with_unmarked_headings(text: str, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks of a Markdown text, with headings that are written as paragraphs.
+
+    These are short bold ones above others if the text has no headings, and the numbers of articles, with a
+    title in the line below or without, if it has none of an article.
+    """
+    headings = [block.title for block in blocks if block.kind == "heading"]
+    if any(map(_ARTICLE.match, headings)):
         return (*blocks,)
-    lines = [_bold_words(text[block.start : block.end]) for block in blocks]
-    return tuple(
-        replace(block, kind="heading", level=1, title=title_line(words))
-        if block.kind == "paragraph" and not below and _is_short(words)
-        else block
-        for block, words, below in zip(blocks, lines, [*lines[1:], "the end"], strict=False)
-    )
+    lines = ["" if headings else _bold_words(text[block.start : block.end]) for block in blocks]
+
+    def titled(block: Block, words: str, below: str) -> Block:
+        article = _ARTICLE.fullmatch(text, block.start, block.end)
+        if block.kind != "paragraph" or not (article or (_is_short(words) and not below)):
+            return block
+        title = heading_words(text[block.start : block.end])
+        return replace(
+            block, kind="heading", level=_LEVEL_OF_ARTICLES if article else 1, title=title_line(title)
+        )
+
+    return (*map(titled, blocks, lines, [*lines[1:], "the end"]),)
+
+
+_LEVEL_OF_ARTICLES = 3  # below chapters, as in the pages of EUR-Lex that mark them
+_ARTICLE = re.compile(
+    r"[*_]{0,3}(?:arti(?:cle|kel|colo|culo|go|kla|kkel|col(?:ul)?)|artículo|artykuł|článe?k|článok|člen|članak"
+    r"|член|άρθρο|стаття|статья)[ \u00a0][0-9]{1,4}[a-z]?[*_]{0,3}(?:\s*\n[^\n]{1,150})?",
+    re.IGNORECASE,
+)
 
 
 def _bold_words(paragraph: str) -> str:

@@ -22,7 +22,7 @@ from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOp
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_widgets
-from rag.ingest.parse.document_draft import omission_remarks, with_bold_headings
+from rag.ingest.parse.document_draft import omission_remarks, with_unmarked_headings
 from rag.ingest.parse.document_parts import clean, date, facts, listed_names
 from rag.ingest.parse.html_exports import classes_with, in_plain_html, style_sheets
 from rag.ingest.parse.html_tables import with_code_and_layout, with_spanned_cells
@@ -102,7 +102,7 @@ def parse(text: str, _name: str, *, is_site: bool = True) -> Document:
     content, labels, ends = html_widgets.without_marks(
         html_widgets.without_pages(_marked_content(main_part(text)) or _marked_content(text))[0]
     )
-    blocks = with_bold_headings(content, tuple(markdown_blocks(content)))
+    blocks = with_unmarked_headings(content, tuple(markdown_blocks(content)))
     blocks = with_questions(content, blocks, labels=labels, ends=ends)
     # A title that its program made up says less than the heading that people see.
     stated = head.title or ""

@@ -170,6 +170,17 @@ def test_bold_paragraphs_are_headings_of_a_page_that_has_none(bold: str) -> None
     assert titles_of(parse(f"<h2>Report</h2>{html}".encode(), "a.html")) == ["Report"]
 
 
+def test_articles_of_older_acts_are_sections() -> None:
+    html = """<h1>32002R0006</h1><p>TITLE I</p><p>{} 1</p><p>Design</p><p>Article 2 applies.</p>
+        <p style="font-style: italic">{}&nbsp;12a</p><p>1. A design is new.</p>
+        <p>{} 13<br>Novelty</p><p>End.</p>"""
+    for word in ("Article", "Artikel", "Articolo"):
+        titles = titles_of(parse(html.replace("{}", word).encode(), "a.html"))
+        assert titles == ["32002R0006", f"{word} 1", f"{word} 12a", f"{word} 13 Novelty"]
+    marked = "<h1>Act</h1><h2>Article 1 Design</h2><p>The act amends:</p><p>Article 2</p><p>End.</p>"
+    assert titles_of(parse(marked.encode(), "a.html")) == ["Act", "Article 1 Design"]
+
+
 def test_words_that_a_class_makes_bold_are_bold() -> None:
     words = '<p>On <span class="c1 c3">Friday</span> <span class="c1">at 9</span></p>'
     assert text_of(f"<style>.c3{{color:red;font-weight:700}}</style>{words}") == "On **Friday** at 9"
