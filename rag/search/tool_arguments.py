@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOST_PROBLEMS = 10  # in the error about a call's arguments, in which a caller could make thousands
 _WORDS_FOR_NOTHING = {"", "null", "none", "undefined"}
 """Strings that mean no value for a number, a boolean or an enum."""
-_PAIR = re.compile(r"\s*([\w.-]+)\s*=\s*(\S.*?)\s*")
+_PAIR = re.compile(r"([\w.-]+)\s*=\s*(\S.*)")
 _ENCODED = 3  # levels of JSON in a string that are decoded; some hosts encode twice
 
 
@@ -85,7 +85,7 @@ def _unless_nothing(value: object) -> object:
 def _object(value: object) -> object:
     """An object, also from JSON in a string, and from one pair as in the prompt `answer`: status=final."""
     decoded = decode_json(value)
-    pair = _PAIR.fullmatch(decoded) if isinstance(decoded, str) else None
+    pair = _PAIR.fullmatch(decoded.strip()) if isinstance(decoded, str) else None
     return {pair[1]: pair[2]} if pair else decoded
 
 

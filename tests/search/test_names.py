@@ -170,8 +170,11 @@ NO_NAMES = [
 ]
 
 
+PAGE = f"https://desk.example/passages/{'a' * 16}"
+
+
 @pytest.mark.usefixtures("in_linear_time")
-@pytest.mark.parametrize("piece", ["#", " › ", ", p. ", "[[", "[[a", "../", "a", ":1"])
+@pytest.mark.parametrize("piece", ["#", " › ", ", p. ", "[[", "[[a", "../", "a", ":1", f":{'a' * 16}", PAGE])
 async def test_a_long_name_is_looked_up_in_linear_time(piece: str) -> None:
     """A request can bring a hundred, each as long as the request may be."""
     names = [f"{piece * 30_000}{end}" for end in ("", "]", "›", " x")]

@@ -11,7 +11,7 @@ import pytest
 from rag.search.agents import A_LIST
 from rag.search.browse import BY_SECTION
 from rag.search.source_window import TOO_FEW
-from rag.search.tool_arguments import decode_json
+from rag.search.tool_arguments import SearchArguments, decode_json
 from rag.uris import NOT_FOUND
 from server.stdio import with_whole_characters
 
@@ -31,6 +31,13 @@ LINES = "lines must be a line or a range of lines, counted from 1, such as 120-1
 NOTHING = "Give a query (a question, or some words), or related (the id of a passage to start from)."
 ID = "id must be a string of 1 to 4096 characters."
 AFTER = "after must be the next_after of an earlier reply."
+
+
+@pytest.mark.usefixtures("in_linear_time")
+def test_a_pair_for_a_filter_is_read_in_linear_time() -> None:
+    spaces = " " * 200_000
+    arguments = SearchArguments(filter=f" status = final{spaces}draft{spaces}")  # type: ignore[arg-type]
+    assert arguments.filter == {"status": f"final{spaces}draft"}
 
 
 @pytest.fixture
