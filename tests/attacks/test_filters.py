@@ -216,6 +216,8 @@ def test_c2_only_operators_are_operators(askers: Askers, nested: Callable[[objec
     assert pages(askers["a0-modern"], nested({"status": {"$eq": "final"}}))
 
 
+AROUND = " '\"`;{}[]()"
+"""Signs that models put around an id or a name. They say nothing."""
 INJECTED = [
     *STRINGS.values(),
     "vault/../ledger",
@@ -248,7 +250,7 @@ def test_c3_a_source_id_is_only_compared(world: World, askers: Askers) -> None:
 def test_c3_a_collections_name_is_only_compared(askers: Askers) -> None:
     readable = "Readable collections: handbook, ledger."
     for text in filter(None, INJECTED):  # an empty one means that none is given
-        for names in ([text], [f"ledger{text or ' '}"]):
+        for names in ([text], [f"ledger{text}"] if text.strip(AROUND) else ["/"]):
             words = askers["a0-modern"].tool_error("search", {"query": "pendulum", "collections": names})
             assert words.endswith(readable), text
             assert len(words) < 100
@@ -264,7 +266,7 @@ def test_c3_a_collections_name_is_only_compared(askers: Askers) -> None:
 
 def test_c3_an_id_and_a_uri_are_only_compared(world: World, askers: Askers) -> None:
     paper, asker = world.paper("quornlight"), askers["a0-modern"]
-    for number, text in enumerate(text for text in INJECTED if text and len(text) < 100):
+    for number, text in enumerate(text for text in INJECTED if text.strip(AROUND) and len(text) < 100):
         names = (
             text,
             f"{paper.id}{text}",

@@ -474,7 +474,8 @@ def test_b8_the_filter_names_the_fields_of_readable_collections_alone(askers: As
     search, get_source = askers[name].result("tools/list")["tools"]
     properties: dict[str, Any] = search["inputSchema"]["properties"]
     listing = get_source["inputSchema"]["properties"]["filter"]
-    assert listing == {"type": "object", "description": SourceArguments.model_fields["filter"].description}
+    words = SourceArguments.model_fields["filter"].description
+    assert listing == {"type": "object", "additionalProperties": {}, "description": words}
     described, fields = properties["filter"]["description"], properties["filter"].get("properties", {})
     assert described.startswith(FILTER_DESCRIPTION)  # what every document has, whoever asks
     in_words = described.removeprefix(FILTER_DESCRIPTION)
@@ -482,7 +483,7 @@ def test_b8_the_filter_names_the_fields_of_readable_collections_alone(askers: As
     _, _, held = search["description"].partition("You can search")
     assert held
     if not visible:
-        assert properties["filter"] == {"type": "object", "description": FILTER_DESCRIPTION}
+        assert properties["filter"] == listing | {"description": FILTER_DESCRIPTION}
         assert "Fields:" not in held
     for named in (in_words or str(fields), held):
         assert all(field in named for field in visible)
