@@ -31,13 +31,14 @@ def matching(pattern: str, description: str) -> AfterValidator:
     return AfterValidator(validator)
 
 
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")  # names may have joiners, and spaces of other scripts
 WINDOWS_PATH = "write a Windows path in single quotes: 'C:\\Users\\ann'"
 
 
 def _named(path: object) -> object:
     if isinstance(path, str | Path) and not str(path).strip():
         raise ValueError("an empty path would mean the current folder; write a path, or leave it out")
-    if isinstance(path, str) and not path.isprintable():  # "D:\temp" has a tab in TOML
+    if isinstance(path, str) and _CONTROL.search(path):  # "D:\temp" has a tab in TOML
         raise ValueError(f"a path can't have control characters; {WINDOWS_PATH}")
     return path
 

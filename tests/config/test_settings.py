@@ -324,6 +324,15 @@ def test_the_file_is_the_named_one_then_that_of_the_environment_then_the_usual_o
     assert (path.parts[-2:], required) == (("refdesk", "config.toml"), False)
 
 
+@pytest.mark.parametrize(
+    "name", ["my\u00a0docs", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0646\u0645", "\u66f8\u985e\u3000A"]
+)
+def test_a_path_may_have_the_spaces_and_joiners_of_any_script(
+    write: Write, tmp_path: Path, name: str
+) -> None:
+    assert load_settings(write(f'data = "{tmp_path}/{name}"\n'), {}).data == tmp_path / name
+
+
 @pytest.mark.parametrize("path", [r"C:\Users\ann", r"C:\Data", r"\\server\share", r"D:\temp", r"C:\notes"])
 def test_a_windows_path_in_double_quotes_is_refused_with_what_to_write(write: Write, path: str) -> None:
     """TOML takes \\t and \\n in it for a tab and a new line."""
