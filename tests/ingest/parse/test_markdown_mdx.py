@@ -321,6 +321,12 @@ def test_hostile_notes_cost_no_more_than_their_length(part: str) -> None:
     parse((part * 20_000 + "\n\nx").encode(), "a.md")
 
 
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("tag", ["{% hint a=", "{% @a", "{% tab"])
+def test_a_tag_with_many_spaces_costs_no_more_than_its_length(tag: str) -> None:
+    parse(f"{tag}{' ' * 200_000}\n\nx".encode(), "a.md")
+
+
 def test_a_proposal_is_called_by_its_number() -> None:
     text = "---\neip: 1559\ntitle: Fee market\n---\n# Abstract"
     assert parse(text.encode(), "a.md").title == "EIP 1559 \u2013 Fee market"
