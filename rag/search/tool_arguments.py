@@ -109,7 +109,8 @@ def decode_json(value: object) -> object:
     for _ in range(_ENCODED):
         if not isinstance(value, str):
             break
-        as_python_writes = value.startswith(("[", "{")) and '"' not in value
+        # One with an apostrophe has the signs of JSON around it, or an escape, which stays as it is.
+        as_python_writes = value.startswith(("[", "{")) and '"' not in value and "\\'" not in value
         try:
             value = from_json(value.replace("'", '"') if as_python_writes else value, allow_inf_nan=False)
         except (ValueError, TypeError):  # TypeError for a lone surrogate

@@ -208,6 +208,11 @@ def test_a_text_that_no_parser_takes_is_a_text(text: str) -> None:
     assert decode_json(text) == text
 
 
+def test_an_apostrophe_in_what_python_writes_is_no_quotation_mark() -> None:
+    assert decode_json(r"['O\'Brien', 'it\'s']") == r"['O\'Brien', 'it\'s']"
+    assert decode_json("""["O'Brien"]""") == ["O'Brien"]
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, all_ in ENCODED.items() for value in all_]
 )
