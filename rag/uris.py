@@ -55,7 +55,7 @@ _AROUND = " \t\r\n\"'`*_()<>[]{}\u3010\u3011\u201c\u201d\u2018\u2019.,;:!/"
 """What models put around an id when they copy it; the brackets of GPT's citations are U+3010 and U+3011."""
 _CITED = re.compile(rf"[\[(<`:\u3010]\s*(?P<id>(?:{SCHEME}[a-z0-9_-]+/)?{_WHOLE_ID})$")
 _PAGE = re.compile(rf"https?://\S*{PASSAGE_PAGES}/(?P<id>{_WHOLE_ID})(?:#{CITED})?")
-_NUMBERED = re.compile(rf"[#:](?<=[a-z2-7]{{{ID_CHARS}}}[#:])([0-9]+)$")  # begins with a sign: fast to search
+_NUMBERED = re.compile(rf"#(?<=[a-z2-7]{{{ID_CHARS}}}#)([0-9]+)$")  # begins with a sign: fast to search for
 _LINE = r"[Ll]?([0-9]{1,9})(?:[:C][0-9]+)?"  # perhaps with a column
 _AT_LINES = re.compile(
     rf"(?!\w+://[^/]*$)(.*?\S)(?::|#(?=L)|,? lines? ){_LINE}(?:\s*[-–]\s*{_LINE})?", re.DOTALL

@@ -255,7 +255,7 @@ async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: 
 
 @pytest.mark.slow
 async def test_lines_behind_a_name_are_opened(shelf: Shelf) -> None:
-    await _put(shelf, "go/server.go", "server.go")
+    server = await _put(shelf, "go/server.go", "server.go")
     await _put(shelf, "12.md", "Meeting 12:30")
     for folder in ("a", "b"):
         await _put(shelf, f"{folder}/12.md", "Meeting 12")
@@ -270,6 +270,7 @@ async def test_lines_behind_a_name_are_opened(shelf: Shelf) -> None:
         assert await opened(id=name) == "2-3", name
         assert await opened(id=name, lines=1) == "1-1", name
     assert await opened(id="go/server.go:2:7") == "2-2"
+    assert await opened(id=f"{server.id}:2") == "2-2"  # its passage 2 would be "#2" or "/2"
     assert await opened(id="Meeting 12:30") == "1-3"
     with pytest.raises(InvalidRequestError, match="lines must be from 1 to 3"):
         await opened(id="go/server.go:39")
