@@ -89,6 +89,7 @@ _OBSIDIAN_COMMENT = (  # in its notes; %%i is a variable; a row of a table has c
     rf"(?:(?=\s){_INSIDE % ''}%%|(?!\s){_INSIDE % ''}(?:(?<!\s)%%|%%(?!\w)))"
 )
 _OF_GITBOOK = "hint|tabs?|columns?|stepper|step|code|content-ref"
+_IN_TAG = r"(?:[^%\n]|%(?!\}))*"  # width="50%" has a sign of its own
 _UNSHOWN = re.compile(
     rf"(?P<code>^{_IN_LIST_OR_QUOTE}(?P<fence>`{{3,}}|~{{3,}})[^\n]*\n(?s:.*?)(?:^[ \t>]*(?P=fence)|\Z)"
     r"|`[^`\n]+`"
@@ -98,10 +99,10 @@ _UNSHOWN = re.compile(
     rf"|{_PERCENT})"
     r"|\{/\*[ \t]?[^\s*{}]{1,300}[ \t]?\*/\}"  # the id of a heading in MDX, whatever the file is called
     rf"|(?P<comment>{_OBSIDIAN_COMMENT}|<!--(?:[^<]|<(?!!--)){{0,5000}}?-->"
-    r"|\{[ \t]?/\*(?:[^{*]|\{(?!/\*)|\*(?!/)){0,5000}+\*/[ \t]?\})"
+    r"|\{[ \t]?/\*(?:[^{*]|\{(?![ \t]?/\*)|\*(?!/)){0,5000}+\*/[ \t]?\})"
     r"|^ {0,3}<(?P<tag>script|style)\b(?:[^<]|<(?!/?(?P=tag)\b))*+</(?P=tag)>"
-    rf"|^[ \t>]*\{{%[ \t]*(?:@[^%\n]*+|(?:end)?(?:{_OF_GITBOOK})\b(?:[ \t]+(?=[\w-]+=)"
-    r"(?>[^%\n]*?\btitle=\"(?P<label>[^\"\n]*)\")?[^%\n]*+)?+)[ \t]*+%\}[ \t]*$"
+    rf"|^[ \t>]*\{{%[ \t]*(?:@{_IN_TAG}+|(?:end)?(?:{_OF_GITBOOK})\b[ \t]*+(?:(?=[\w-]+=)"
+    rf"(?>{_IN_TAG}?\btitle=\"(?P<label>[^\"\n]*)\")?{_IN_TAG}+)?)%\}}[ \t]*+$"
     r"|<a[ \t]+(?:id|name)=(?:\"[^\"<>\n]*\"|'[^'<>\n]*'|[\w.:-]+)[ \t]*/?>(?:(?P<anchored>[^<\n]*)</a>)?"
     r"|(?<!\\)\{\{#(?:title|quiz)[ \t]+[^{}\n]*\}\}"
     r"|(?:^|[ \t])\^(?:[a-z][a-z0-9-]+|[0-9a-f]{6})[ \t]*+$"  # the id of a block

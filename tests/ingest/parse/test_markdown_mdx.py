@@ -258,6 +258,7 @@ def test_a_date_that_is_none_stays_metadata() -> None:
         ("<style>\na {}\n</style>\n```\n<style>\n</style>\n```", "\n```\n<style>\n</style>\n```"),
         ('{% tabs %}\n{% tab title="A b" %}\nSeen.\n{% endtab %}\n{% endtabs %}', "\n**A b**\nSeen.\n\n"),
         ('{% hint style="info" %}\nSeen.\n{% endhint %}\n{% @a/form id="4" %}\n', "\nSeen.\n\n\n"),
+        ('{% column width="50%" %}\nSeen.\n{% step width="9%" title="A" %}', "\nSeen.\n**A**"),
         ("{% tab log php %} {% hint %}\n`{% hint %}`", "{% tab log php %} {% hint %}\n`{% hint %}`"),
         ("```html\n<!-- b --><a id='c'></a>\n```", "```html\n<!-- b --><a id='c'></a>\n```"),
         (
@@ -322,7 +323,7 @@ def test_hostile_notes_cost_no_more_than_their_length(part: str) -> None:
 
 
 @pytest.mark.usefixtures("in_linear_time")
-@pytest.mark.parametrize("tag", ["{% hint a=", "{% @a", "{% tab"])
+@pytest.mark.parametrize("tag", ["{% hint a=", "{% @a", "{% tab", "{% @", "{% hint"])
 def test_a_tag_with_many_spaces_costs_no_more_than_its_length(tag: str) -> None:
     parse(f"{tag}{' ' * 200_000}\n\nx".encode(), "a.md")
 
