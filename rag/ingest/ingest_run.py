@@ -441,7 +441,8 @@ class IngestSteps:
         access = record.access
         if before := self._stored.get(uri):
             kind, is_same = "replaced", before.record.content == record.content
-            if is_same and 0 < before.without_vector == new.source.without_vector:
+            facts, before_facts = ((of.title, of.metadata) for of in (new.source, before))
+            if is_same and facts == before_facts and 0 < before.without_vector == new.source.without_vector:
                 kind = "unchanged"  # the embedder was asked again in vain
                 access = None if access == before.record.access else access
             self._read_again += bool(before.digest) and is_same

@@ -114,6 +114,17 @@ async def test_a_chunk_without_a_vector_is_found_by_its_words_only_and_the_repor
     assert await library.lacking() == 1
 
 
+async def test_a_document_with_other_metadata_has_changed_although_a_vector_is_still_missing(
+    library: Library,
+) -> None:
+    library.write("bad.md", f"{BAD} zanzibar")
+    await library.ingest()
+    assert outcomes(await library.ingest())["bad.md"].outcome == "unchanged"
+    library.write("bad.md.meta.toml", 'title = "Spells"')
+    assert outcomes(await library.ingest())["bad.md"].outcome == "replaced"
+    assert outcomes(await library.ingest())["bad.md"].outcome == "unchanged"
+
+
 async def test_the_next_run_asks_for_the_document_again_and_for_no_other(library: Library) -> None:
     library.write("bad.md", FILLER, f"{BAD} zanzibar", FILLER)
     library.write("good.md", "plain zanzibar")
