@@ -76,6 +76,8 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"query": MARK, "sources": True}, SOURCES),
         ({"query": MARK, "sources": '{"id": "a"}'}, SOURCES),
         ({"query": MARK, "filter": "path is hr"}, FILTER),
+        ({"query": MARK, "filter": "path=hr and id=5"}, FILTER),
+        ({"query": MARK, "filter": "path == hr"}, FILTER),
         ({"query": MARK, "filter": '["path"]'}, FILTER),
         ({"query": MARK, "sources": [MARK] * 101}, SOURCES),
         (
