@@ -105,12 +105,13 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
         hits = await with_detail(hits, queries[0], state)
     state.note_left_out()
     state.note(await to_thread.run_sync(_lacking_phrases_notes, hits, plan) if plan.phrases else [])
-    versions = [word.text for word in query_words(queries[0].text, ["none"]) if word.is_version]
-    state.note(await to_thread.run_sync(_lacking_versions_notes, hits, versions) if versions else [])
     is_weak = await thresholds.lacks_evidence(first_hits, queries[0], plan, state.spellings)
     state.notes[:0] = thresholds.evidence_notes(hits, queries[0], is_weak=is_weak)  # needed before all else
     if is_weak:
         hits = _weak_hits(hits, state) if plan.thresholds.weak_evidence == "note" else []
+    words = query_words(queries[0].text, ["none"])[:MAX_TERMS]
+    versions = dict.fromkeys(word.text for word in words if word.is_version)
+    state.note(await to_thread.run_sync(_lacking_versions_notes, hits, versions) if versions else [])
     return state.answer(hits, _context(hits, state) if plan.context_tokens and hits else None), state
 
 

@@ -16,6 +16,7 @@ from rag.search.pipeline import LACKING, NOT_SHOWN
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.read import collection_reader, rows_in_memory, strict_reader
 from rag.store.read.desk_reader import DeskReader
+from rag.store.read.word_analysis import MAX_TERMS
 from rag.store.write.make_collection import ensure_collection
 from tests.search.conftest import Shelf, titles
 
@@ -196,6 +197,7 @@ async def test_misspelt_words_are_found_before_rows_are_in_memory_too(
         ("what changed in widgets 2.99", ["2.99"]),
         ("widgets 0.200 or 2.17 or 2.20", ['0.200" or "2.20']),
         ("what changed in 23.9.0 and 2.17.0", ["23.9.0"]),  # other passages have 23, 9 and 0
+        ("widgets 2.99 against widgets 2.99", ["2.99"]),
         ("what changed in widgets 2.19", []),
         ("what changed in widgets v2.18", []),  # in the name of the file alone
         ("what changed on 12.03.2024", []),  # the date of a document may answer this
@@ -210,6 +212,14 @@ async def test_a_version_that_no_passage_found_has_is_told(shelf: Shelf, query: 
     async with opened(shelf) as desk:
         notes = (await ask(desk, query)).notes
     assert notes == tuple(map(NOT_SHOWN.format, told))
+
+
+async def test_of_a_query_of_many_versions_the_first_words_alone_are_looked_for(shelf: Shelf) -> None:
+    versions = [f"7.{number}" for number in range(10, 10 + 2 * MAX_TERMS)]
+    await shelf.put("a", "What changed in widgets")
+    async with opened(shelf) as desk:
+        notes = (await ask(desk, " ".join(["widgets", *versions]))).notes
+    assert NOT_SHOWN.format('" or "'.join(versions[: MAX_TERMS - 1])) in notes
 
 
 async def test_what_the_asker_may_not_read_neither_offers_a_spelling_nor_makes_a_word_known(
