@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 MOST_PROBLEMS = 10  # in the error about a call's arguments, in which a caller could make thousands
 _WORDS_FOR_NOTHING = {"", "null", "none", "undefined"}
 """Strings that mean no value for a number, a boolean or an enum."""
-_PAIR = re.compile(r"""([\w.-]+)\s*=\s*+(['"]?)([^=]*[^=\s])\2""")  # two equals signs: several pairs, a comparison
+_PAIR = re.compile(r"([\w.-]+)\s*=\s*+([\"']?)([^=]*[^=\s])\2")
+"""With two equals signs it is several pairs, or a comparison."""
 _ENCODED = 3  # levels of JSON in a string that are decoded; some hosts encode twice
 
 
@@ -109,7 +110,8 @@ def decode_json(value: object) -> object:
     for _ in range(_ENCODED):
         if not isinstance(value, str):
             break
-        as_python_writes = value.startswith(("[", "{")) and '"' not in value
+        # One with an apostrophe has the signs of JSON around it, or an escape, which stays as it is.
+        as_python_writes = value.startswith(("[", "{")) and '"' not in value and "\\'" not in value
         try:
             value = from_json(value.replace("'", '"') if as_python_writes else value, allow_inf_nan=False)
         except (ValueError, TypeError):  # TypeError for a lone surrogate

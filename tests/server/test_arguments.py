@@ -33,6 +33,12 @@ ID = "id must be a string of 1 to 4096 characters."
 AFTER = "after must be the next_after of an earlier reply."
 
 
+@pytest.mark.parametrize("pair", ["status=final", 'status = "final"', "status='final'"])
+def test_a_pair_for_a_filter_may_have_quotes(pair: str) -> None:
+    assert SearchArguments(filter=pair).filter == {"status": "final"}  # type: ignore[arg-type]
+    assert SearchArguments(filter='title="final').filter == {"title": '"final'}  # type: ignore[arg-type]
+
+
 @pytest.mark.usefixtures("in_linear_time")
 def test_a_pair_for_a_filter_is_read_in_linear_time() -> None:
     spaces = " " * 200_000
