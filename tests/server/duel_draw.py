@@ -419,7 +419,7 @@ def _names(chance: Random, library: Library, person: Person) -> tuple[str, str]:
     paper = library.papers.get(person.tenant, {}).get(id_)
     name = id_ if chance.random() < 0.6 else f"{id_}/{chance.choice([0, 0, 0, 1, 2])}"
     if chance.random() < 0.2:
-        name = chance.choice([f"{name}/", f"{name}/x", f"../{name}", f"{name}%00", f"{name}/00"])
+        name = chance.choice([f"{name}/-", f"{name}/x", f"../{name}", f"{name}%00", f"{name}/00"])
     collection = paper.collection if paper and chance.random() < 0.8 else chance.choice(["handbook", VAULT])
     return name, f"refdesk://{collection}/{name}"
 
