@@ -51,7 +51,7 @@ CITED = "cited"
 """The fragment of the cited passage on its page."""
 # A shorter word in brackets belongs to a title. It has no sign that begins another one: fast to search for.
 _WHOLE_ID = rf"[a-z2-7]{{{ID_CHARS}}}[a-z0-9@-]*(?:/[0-9-]*)?"
-_AROUND = " \t\r\n\"'`*_()<>[]{}\u3010\u3011\u201c\u201d\u2018\u2019.,;:!/"
+_AROUND = " \t\r\n\"'`*_()<>[]{}\u3010\u3011\u201c\u201d\u2018\u2019.,;:!"
 """What models put around an id when they copy it; the brackets of GPT's citations are U+3010 and U+3011."""
 _CITED = re.compile(rf"[\[(<`:\u3010]\s*(?P<id>(?:{SCHEME}[a-z0-9_-]+/)?{_WHOLE_ID})$")
 _PAGE = re.compile(rf"https?://\S*{PASSAGE_PAGES}/(?P<id>{_WHOLE_ID})(?:#{CITED})?")

@@ -58,7 +58,6 @@ NAMES = [
     "[The rules]({id})",
     "id: {id}",
     "handbook/{id}",
-    "{id}/",
     "handbook/hr/Rules.md",
     "refdesk://handbook/hr/Rules.md",
     "refdesk://handbook/hr%2F%52ules.md",
