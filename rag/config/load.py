@@ -168,10 +168,12 @@ def setting_values(settings: Settings, *, changed_only: bool) -> Iterator[tuple[
 
 def named_values(settings: Settings) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The path and the value, as JSON has it, of what was set in tables whose keys the operator chooses."""
-    usual = dict(_leaves((), Settings().model_dump(mode="json")))
+    usual, values = (dict(_leaves((), whole.model_dump(mode="json"))) for whole in (Settings(), settings))
     of_one_line = setting_keys()
-    for keys, value in _leaves((), settings.model_dump(mode="json", exclude_unset=True)):
-        if keys not in of_one_line and usual.get(keys) != value:  # or it is a profile that is built in
+    set_values = settings.model_dump(mode="json", exclude_unset=True)
+    for keys, value in _leaves((), set_values) if set_values else ():
+        is_built_in = keys in values and usual.get(keys) == values[keys]  # a profile's
+        if keys not in of_one_line and not is_built_in:
             yield keys, value
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from rag.access.tenants import check_tenant
-from rag.config.load import load_settings
+from rag.config.load import load_settings, named_values
 from rag.config.settings import Settings
 from rag.home import check_data_folder
 from rag.models.endpoint import CHECK_KEY
@@ -465,7 +465,9 @@ def test_tables_whose_keys_the_operator_chooses_are_printed(scripts: Scripts, tm
     for flags in ((), ("--all",)):
         printed = scripts.admin("config", "check", "--config", file, *flags).stdout.splitlines()
         assert [line for line in printed if line in lines] == lines
-        assert not [line for line in printed if line.startswith("search.profiles.fast")]
+        profiles = [line for line in printed if line.startswith("search.profiles.")]
+        assert profiles == [line for line in lines if line in profiles]  # and none of those built in
+    assert not [*named_values(Settings())]
 
 
 def test_an_access_rule_that_stands_too_late_is_wrong(check: Check) -> None:
