@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from math import sqrt
 from typing import Any
 
 from rag.errors import InvalidRequestError
@@ -21,6 +22,7 @@ from rag.report import (
     note,
     page,
     section,
+    shortened,
     tag,
 )
 
@@ -179,6 +181,7 @@ def report_page(runs: Sequence[EvaluationRun], metric: str) -> str:
     compared = [(run, comparison) for run, comparison in zip(later, comparisons, strict=True) if comparison]
     sections = [
         section("Results", metrics_table(runs, comparisons, metric), *_notes(runs, comparisons, metric)),
+        section("Question by question", *_scatters(first, compared)),
         section(
             "Where they differ",
             *(differing_questions(first, run, comparison) for run, comparison in compared),
@@ -198,6 +201,33 @@ def _comparison(baseline: EvaluationRun, run: EvaluationRun, metric: str) -> Com
 
 def _sets(runs: Sequence[EvaluationRun]) -> str:
     return ", ".join(dict.fromkeys(run.summary.set for run in runs))
+
+
+def _scatters(first: EvaluationRun, compared: Sequence[tuple[EvaluationRun, Comparison]]) -> Iterator[Html]:
+    """Scatter plots of the other runs against the first, question by question."""
+    if compared:
+        metric = compared[0][1].metric
+        yield note(
+            f"{metric} of every question: {run_name(first)} on the x-axis, the other run on the y-axis. "
+            "Above the line the other run is better. A dot's area grows with its number of questions."
+        )
+        yield tag("div", *(_scatter(first, run, comparison) for run, comparison in compared), class_="plots")
+
+
+def _scatter(first: EvaluationRun, run: EvaluationRun, comparison: Comparison) -> Html:
+    won, lost = len(comparison.won), len(comparison.lost)
+    counts = {"won": won, "lost": lost, "alike": comparison.alike}
+    shares = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    plot = scatter(
+        comparison,
+        across=run_name(first),
+        up=run_name(run),
+        label=f"{comparison.metric} of {counted(len(comparison.pairs), 'question')} "
+        f"in {run_name(first)} and in {run_name(run)}: {shares}",
+    )
+    title = tag("strong", run_name(run)), f" {run.summary.profile}, {run.summary.mode}"
+    keys = [tag("span", f"{count} {verdict}", class_=verdict) for verdict, count in counts.items()]
+    return tag("figure", plot, tag("figcaption", *title, tag("span", *keys, class_="keys")))
 
 
 def _header(runs: Sequence[EvaluationRun]) -> Html:
@@ -328,3 +358,69 @@ def _hit(rank: int, hit: StoredHit, *, leaked: bool) -> Html:
         title.append(tag("strong", "leak", class_="leak"))
     cells = (str(rank), joined(title), f"{hit.score:.3f}", decimals(hit.similarity))
     return tag("tr", *(tag("td", cell) for cell in cells), class_="found" if hit.finds else None)
+
+
+# The scatter plot of two runs, as inline SVG.
+#
+# Coordinates are percentages of width and height: the plot stretches with the page, while text and dots keep
+# their size. Labels stand outside of it, in the margin that the page's style leaves.
+
+INSET = 0.04  # of a scatter's width, so that dots at 0 and 1 are whole
+SMALLEST_DOT, LARGEST_DOT = 3.0, 24.0  # radius in pixels; the largest is for all questions
+COUNTED_DOT = 9.0  # radius at which a dot has room for its number
+TOOLTIP_NAMED = 8  # questions in a dot's tooltip
+TOOLTIP_WIDTH = 80  # characters of a question in the tooltip
+
+
+def scatter(comparison: Comparison, *, across: str, up: str, label: str) -> Html:
+    """A dot for each pair of scores, its area by its number of questions. Won is above the line."""
+    places: dict[tuple[float, float], list[Pair]] = defaultdict(list)
+    for pair in comparison.pairs:
+        x, y = (result.metrics[comparison.metric] for result in (pair.before, pair.after))
+        places[round(x, 6), round(y, 6)].append(pair)
+    crowded_first = sorted(places.items(), key=lambda dot: -len(dot[1]))
+    dots = [_dot(x, y, pairs, len(comparison.pairs)) for (x, y), pairs in crowded_first]
+    names = [
+        tag("text", f"{across} →", x="100%", y="100%", dy=36, text_anchor="end"),
+        tag("text", f"↑ {up}", x="0%", y="0%", dy=-10),
+    ]
+    return tag("svg", *_square(), *names, *dots, class_="scatter", role="img", aria_label=label)
+
+
+def _square() -> Iterator[Html]:
+    low, high = _inset(0), _inset(1)
+    for value in (0, 0.5, 1):
+        at, over = _inset(value), _inset(1 - value)
+        yield _line(at, low, at, high, "grid")
+        yield _line(low, at, high, at, "grid")
+        yield tag("text", f"{value:g}", x=_percent(at), y="100%", dy=16, text_anchor="middle")
+        yield tag("text", f"{value:g}", x="0%", y=_percent(over), dx=-6, dy="0.35em", text_anchor="end")
+    yield _line(low, high, high, low, "diagonal")
+
+
+def _dot(x: float, y: float, pairs: Sequence[Pair], of: int) -> Html:
+    radius = max(SMALLEST_DOT, LARGEST_DOT * sqrt(len(pairs) / of))
+    kind = "alike" if x == y else "won" if y > x else "lost"
+    position = {"x": _percent(_inset(x)), "y": _percent(_inset(1 - y))}
+    lines = [
+        f"{pair.before.id}  {shortened(pair.before.text, TOOLTIP_WIDTH)}" for pair in pairs[:TOOLTIP_NAMED]
+    ]
+    if len(pairs) > TOOLTIP_NAMED:
+        lines.append(f"… and {len(pairs) - TOOLTIP_NAMED} more")
+    title = tag("title", f"{counted(len(pairs), 'question')}: {x:.3f} → {y:.3f}\n", "\n".join(lines))
+    circle = tag("circle", cx=position["x"], cy=position["y"], r=f"{radius:.1f}")
+    number = tag("text", str(len(pairs)), **position, dy="0.35em", text_anchor="middle")
+    return tag("g", title, circle, number if radius >= COUNTED_DOT else "", class_=kind)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
+    ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
+    return tag("line", class_=kind, **{name: _percent(value) for name, value in ends.items()})
+
+
+def _inset(value: float) -> float:
+    return INSET + (1 - 2 * INSET) * value
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}%"
