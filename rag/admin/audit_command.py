@@ -31,6 +31,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import click
 from pydantic import AwareDatetime, BaseModel, ValidationError
+from pydantic_core import from_json
 
 from rag.admin.command_line import command
 from rag.admin.terminal import Group, echo, print_json, print_table
@@ -63,6 +64,7 @@ ActName = Literal[
 ]
 State: TypeAlias = "Mapping[str, object] | None"
 """The state of an object; None if it doesn't exist."""
+BEGINNING = b'{"at":'  # of each line that is written
 MAX_CHANGES = 100  # per line; a larger act takes several lines
 
 
@@ -206,11 +208,46 @@ def read_log(data: Path) -> Iterator[tuple[int, AuditLine | None]]:
     Raises:
         ConfigurationError: the file can't be read.
     """
+    return ((number, _parsed_line(line)) for number, line in _numbered_lines(data))
+
+
+def cut_lines(data: Path) -> list[int]:
+    """The numbers of lines that a power failure or a full disk cut short.
+
+    The next act begins a new line, so a truncated line needn't be the last.
+
+    Raises:
+        ConfigurationError: the file can't be read.
+    """
+    return [
+        number for number, line in _numbered_lines(data) if _parsed_line(line) is None and _is_truncated(line)
+    ]
+
+
+def _is_truncated(line: bytes) -> bool:
+    """Whether this is only the beginning of a line, or zeros that the file system had reserved for one."""
+    text = line.rstrip(b"\0\r\n")
+    if not text.startswith(BEGINNING):
+        return BEGINNING.startswith(text)
+    text = text.decode(errors="ignore").encode()  # without the half of a letter
+    return _is_json(text, allow_partial=True) and not _is_json(text, allow_partial=False)
+
+
+def _is_json(text: bytes, *, allow_partial: bool) -> bool:
+    try:
+        from_json(text, allow_partial=allow_partial)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbered_lines(data: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of the log that aren't blank, with their numbers from 1."""
     try:
         with log_file(data).open("rb") as opened:
             for number, line in enumerate(opened, 1):
                 if line.strip():
-                    yield number, _parsed_line(line)
+                    yield number, line
     except FileNotFoundError:
         return
     except OSError as error:
@@ -300,7 +337,7 @@ async def show_command(
 
     Lists changes of access, keys, tenants and collections, removals and purges, oldest first, in UTC.
     Grants are logged before they are done; a grant that then failed has a second line, FAILED. Lines that
-    are damaged, as by a power failure, are reported as unreadable.
+    are damaged are reported as unreadable or cut short.
     """
     acts, unreadable = [], []
     for number, line in read_log(settings.data):
@@ -312,8 +349,10 @@ async def show_command(
     rows = [row for line in acts for row in _rows(line, id_)]
     none = "No act in the log matches." if any((since, act, tenant_name, id_)) else "The log is empty."
     print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows], empty=none)
+    cut = cut_lines(settings.data) if unreadable else []
     for number in unreadable:
-        echo(f"Line {number} of {log_file(settings.data)} is unreadable.", err=True)
+        why = "was cut short by a power failure or a full disk" if number in cut else "is unreadable"
+        echo(f"Line {number} of {log_file(settings.data)} {why}.", err=True)
 
 
 def _matches(

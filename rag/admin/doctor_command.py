@@ -26,7 +26,7 @@ from anyio import to_thread
 from rag.access.keys import keys_in
 from rag.access.tenants import home_of, storages_of, tenant_of, tenants
 from rag.admin import config_command
-from rag.admin.audit_command import log_file, read_log
+from rag.admin.audit_command import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, requirements, write_report
 from rag.admin.command_line import NamedPath, command, flag, settings_file
 from rag.admin.connect.connect_check import address_in, check_server
@@ -440,11 +440,16 @@ async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:
 def _audit_log_finding(data: Path) -> Finding:
     finding = partial(Finding, "audit log", log_file(data).name)
     try:
-        unreadable = [str(number) for number, line in read_log(data) if line is None]
+        cut = cut_lines(data)
+        unreadable = [number for number, line in read_log(data) if line is None and number not in cut]
     except ConfigurationError as error:
         return finding(str(error), "Run doctor as the folder's owner.")
+    if unreadable:
+        problem = f"{len(unreadable)} lines can't be read, the first is line {unreadable[0]}."
+        return finding(problem, "The other lines count.")
+    lines = names_briefly([*map(str, cut)], LINES_NAMED)
     note = (
-        f"Line {names_briefly(unreadable, LINES_NAMED)} can't be read, perhaps after a power failure or a "
-        "full disk. The act that it began to tell may have been done. The other lines count."
+        f"A power failure or a full disk cut short line {lines}. The act that it began to tell may have been "
+        "done. The other lines count, and the next act begins a new one."
     )
-    return finding(note=note if unreadable else "")
+    return finding(note=note if cut else "")
