@@ -284,9 +284,10 @@ def listed_control(id_: int, row: int, column: int) -> str:
 CONTROLS = {
     1025: 'objectType="CheckBox" checked="Checked"',
     1026: 'objectType="CheckBox"',
-    1027: 'objectType="Drop" fmlaRange="B1:B3" sel="2"',
+    1027: 'objectType="Drop" fmlaRange="Lists!$A$1:$A$3" sel="2"',
     1028: 'objectType="Radio" checked="Checked"',
     1029: 'objectType="Button"',
+    1030: 'objectType="List" multiSel="1, 3" fmlaRange="Colours"',
 }
 
 
@@ -305,23 +306,30 @@ def test_controls_of_forms_stand_in_the_cells_below_them_as_they_look() -> None:
             "Rating",
             "Heating",
             "Sent",
+            "Colours",
             more=f"<s:controls>{listed}</s:controls>",
         ),
+        sheet("Good", "Unacceptable", "Awful", "", "Red", "Green", "Blue"),
+        names="Audit|Lists",
+        states="visible|hidden",
         **{
             "xl/worksheets/_rels/sheet1.xml.rels": relations(**kinds, d="drawing ../drawings/d.xml"),
             "xl/drawings/d.xml": drawing(hidden),
         },
         **parts,
     )
-    document = parse(book, "a.xlsx")
+    name = "<s:definedName name='Colours'>Lists!$A$5:$A$7</s:definedName>"
+    names = f"<s:definedNames>{name}</s:definedNames></s:workbook>"
+    document = parse(with_part(book, "xl/workbook.xml", "</s:workbook>", names), "a.xlsx")
     assert document.text.split("\n")[4:] == [
         "| Extinguishers | [x] yes |",
         "| Asbestos | [ ] no |",
-        "| Rating |  |",
+        "| Rating | Unacceptable |",
         "| Heating | [x] Gas |",
         "| Sent |  |",
+        "| Colours | Red, Blue |",
     ]
-    assert document.remarks == ("1 control of a form was left out",)
+    assert document.remarks == ("1 hidden sheet was left out",)
 
 
 def with_part(data: bytes, name: str, written: str, instead: str) -> bytes:

@@ -46,6 +46,7 @@ from rag.uris import column_number, web_address
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+MAX_ENTRIES = 1_000  # of a list from which something is chosen
 ROW_HEIGHT = 190_500  # EMU, of a usual row: a control belongs to the row of its middle
 
 _READ = frozenset({"worksheet", "chartsheet"})
@@ -116,12 +117,18 @@ class _Book:
     def __init__(self, package: Package, main: str) -> None:
         root, related = package.xml(main), package.related(main)
         listed = [*descendants(root, "sheets", "sheet")]
-        sheets = {sheet.get("name", ""): related.get(sheet.get("r:id", ""), ("", "")) for sheet in listed}
+        self.sheets = {
+            sheet.get("name", ""): related.get(sheet.get("r:id", ""), ("", "")) for sheet in listed
+        }
+        """Kind and path of the part of each sheet, by its name."""
         visible = (sheet.get("name", "") for sheet in listed if sheet.get("state", "visible") == "visible")
-        self.visible = {name: sheets[name] for name in visible}
-        """Kind and path of the part of each visible sheet, by its name."""
-        self.left_out = Counter(sheet=len(sheets) - len(self.visible))
+        self.visible = {name: self.sheets[name] for name in visible}
+        self.left_out = Counter(sheet=len(self.sheets) - len(self.visible))
         self._package = package
+        self._ranges = {
+            name.get("name", ""): name.text or "" for name in descendants(root, "definedNames", "definedName")
+        }
+        self._lists: dict[str, Sheet] = {}
         about = child(root, "workbookPr")
         self._since_1904 = about is not None and about.get("date1904") in _TRUE
         self._styles = _cell_styles(package.related_xml(main, "styles"))
@@ -133,6 +140,13 @@ class _Book:
 
     def sheet(self, name: str, path: str) -> Sheet:
         """The sheet at `path`, with the charts, boxes and controls on it."""
+        sheet, listed = self._cells_of(name, path)
+        self._draw(sheet, path, listed)
+        self._count_beside(path)
+        return sheet
+
+    def _cells_of(self, name: str, path: str) -> tuple[Sheet, list[_ListedControl]]:
+        """A sheet without the drawings on it, and the controls that it lists."""
         sheet, listed, number = Sheet(name), list[_ListedControl](), 0
         addresses = self._package.addresses(path)
         for element in _elements(self._package, path, "row", "col", "mergeCell", "control", "hyperlink"):
@@ -140,7 +154,7 @@ class _Book:
                 number = whole_number(element.get("r", "")) or number + 1
                 if element.get("hidden") in _TRUE or element.get("ht") in _NO_SIZE:
                     sheet.hidden_rows.add(number)
-                if cells := self._cells(element):  # hidden ones, too: a merged cell may begin in one
+                if cells := self._cells(element):  # hidden ones, too: a chart or a list may draw from them
                     sheet.rows[number] = cells
             elif element.tag == "control":
                 anchor = next(element.iter("anchor"), None)
@@ -156,9 +170,7 @@ class _Book:
             elif element.get("hidden") in _TRUE or element.get("width") in _NO_SIZE:
                 last = min(whole_number(element.get("max", "")), MAX_COLUMNS)
                 sheet.hidden_columns.update(range(whole_number(element.get("min", "")), last + 1))
-        self._draw(sheet, path, listed)
-        self._count_beside(path)
-        return sheet
+        return sheet, listed
 
     def _cells(self, row: Element) -> dict[int, str]:
         cells: dict[int, str] = {}
@@ -257,24 +269,58 @@ class _Book:
             elif is_hidden:
                 self.left_out["shape"] += 1
             else:
-                state = self._package.target_xml(path, control.part)
+                state = _state(self._package.target_xml(path, control.part))
                 cell = (control.row or 1, control.column or 1)
                 self._write_control(sheet, state, labels.get(id_) or label, *cell)
         self.left_out["control"] += len(drawn.keys() - places.keys())  # before Excel 2010
         return {*places, *drawn}
 
-    def _write_control(self, sheet: Sheet, state: Element, label: str, row: int, column: int) -> None:
-        """Write a checkbox or label before the text of its cell, and count lists, whose entries are cells."""
+    def _write_control(
+        self, sheet: Sheet, state: Mapping[str, str], label: str, row: int, column: int
+    ) -> None:
+        """Write a checkbox, list or label before the text of its cell; nothing of other controls."""
         kind = state.get("objectType", "").casefold()
         if kind in _BOXES:
             texts = [ticked(state.get("checked") in {"Checked", "1"}), label]
+        elif kind in _LISTS:
+            texts = [label, self._chosen_entries(state, sheet)]
         elif kind in _LABELS and label:
             texts = [label]
         else:
-            self.left_out["control"] += kind in _LISTS
             return
         cells = sheet.rows.setdefault(row, {})
         cells[column] = " ".join(filter(None, (*texts, cells.get(column, ""))))
+
+    def _chosen_entries(self, state: Mapping[str, str], sheet: Sheet) -> str:
+        """The chosen entries of a list control, which has entries of its own or takes them from cells."""
+        numbers = [state.get("sel", ""), *state.get("multiSel", "").replace(" ", "").split(",")]
+        chosen = dict.fromkeys(filter(None, (whole_number(number.strip()) for number in numbers)))
+        listed = [*filter(None, state.get("entries", "").split("\n"))]
+        entries = listed or self._range(state.get("fmlaRange", ""), sheet)
+        return ", ".join(
+            entries[at - 1] if at <= len(entries) else f"(entry {at} of a list)" for at in chosen
+        )
+
+    def _range(self, reference: str, sheet: Sheet) -> Sequence[str]:
+        """The texts in a range of cells, row by row: "Lists!$A$1:$A$3", or a defined name."""
+        name, _, cells = self._ranges.get(reference, reference).rpartition("!")
+        name = name.strip("'").replace("''", "'")
+        area = next(merged_cells(cells if ":" in cells else f"{cells}:{cells}"), None)
+        if area is None:
+            return ()
+        if name and name != sheet.name:
+            kind, path = self.sheets.get(name, ("", ""))
+            if name not in self._lists and kind == "worksheet" and path in self._package:
+                unknown = self.left_out["formula"]  # a sheet read for its list alone isn't counted
+                self._lists[name], self.left_out["formula"] = self._cells_of(name, path)[0], unknown
+            sheet = self._lists.get(name, Sheet(name))
+        first_row, first, last_row, last = area
+        rows = (
+            sheet.rows.get(row, {}) for row in range(first_row, min(last_row, first_row + MAX_ENTRIES) + 1)
+        )
+        return [
+            cells.get(at, "") for cells in rows for at in range(first, min(last, first + MAX_ENTRIES) + 1)
+        ]
 
     def _count_beside(self, path: str) -> None:
         """Count the comments and embedded objects of a sheet. Each thread is also stored as a note."""
@@ -366,6 +412,12 @@ def merged_cells(reference: str) -> Iterator[tuple[int, int, int, int]]:
             int(bottom_right[2]),
             column_number(bottom_right[1]),
         )
+
+
+def _state(properties: Element) -> dict[str, str]:
+    """The state of a control, from its own part."""
+    entries = "\n".join(one_line(item.get("val", "")) for item in properties.iter("item"))
+    return properties.attrib | {"entries": entries}
 
 
 def _drawn_controls(package: Package, path: str) -> Iterator[tuple[str, tuple[str, bool]]]:
