@@ -119,16 +119,24 @@ def named_id(name: str) -> tuple[str | None, str]:
     return prefix and (prefix[1] or prefix[2]), parse_id(bare)
 
 
+def is_like_id(name: str) -> bool:
+    """Whether it has the form of an id that ingestion makes, or of one of its passages."""
+    return len(_source_id(name)) == ID_CHARS
+
+
 def is_surely_id(name: str) -> bool:
     """Whether it is surely meant as an id, so that an unknown one doesn't cost a look at all paths.
 
     A word without a digit, such as "responsibilities", may also be a title.
     """
+    return is_like_id(name) and not _source_id(name).isalpha()
+
+
+def _source_id(name: str) -> str:
     try:
-        id_ = split_citation(named_id(name)[1])[0]
+        return split_citation(named_id(name)[1])[0]
     except NotFoundError:
-        return False
-    return len(id_) == ID_CHARS and not id_.isalpha()
+        return ""
 
 
 def split_id(id_: str) -> tuple[str, range]:

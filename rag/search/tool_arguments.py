@@ -22,7 +22,7 @@ from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Detail, Match, Mode, Part, S
 from rag.errors import InvalidRequestError
 from rag.search.browse import Sort
 from rag.search.source_window import LINES
-from rag.uris import SCHEME, is_surely_id
+from rag.uris import SCHEME, is_like_id
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -102,7 +102,7 @@ def _string_list(value: object) -> object:
     if not isinstance(decoded, str) or not decoded.strip():
         return decoded
     several = re.split(r"[,\n]\s*", decoded)
-    return several if len(several) > 1 and all(map(is_surely_id, several)) else [decoded]
+    return several if len(several) > 1 and all(map(is_like_id, several)) else [decoded]
 
 
 def decode_json(value: object) -> object:
