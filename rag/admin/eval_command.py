@@ -393,7 +393,8 @@ async def run_command(  # noqa: PLR0913 one parameter an option
         runs = await keep_runs(settings.home, tenant, runs)
     except RefdeskError as error:  # still show the result of minutes of work
         complaints.append(f"Cannot keep the runs: {error}")
-    comparisons = _comparisons(runs, metric, complaints)
+    comparisons, incomparable = _comparisons(runs, metric)
+    complaints += incomparable
     compared = [comparison_json(runs[0], *pair) for pair in comparisons]
     print_json({"runs": [run_json(run.id, run.summary) for run in runs], "comparisons": compared})
     print_runs([(run.id, run.summary) for run in runs])
@@ -409,14 +410,13 @@ async def run_command(  # noqa: PLR0913 one parameter an option
 
 
 def _comparisons(
-    runs: Sequence[EvaluationRun], metric: str, complaints: list[str]
-) -> list[tuple[EvaluationRun, Comparison]]:
-    """Each further run with its comparison to the first one. If there is none, the reason is a complaint."""
+    runs: Sequence[EvaluationRun], metric: str
+) -> tuple[list[tuple[EvaluationRun, Comparison]], list[str]]:
+    """Each further run with its comparison to the first one; or why they can't be compared."""
     try:
-        return [(run, compare(runs[0], run, metric)) for run in runs[1:]]
+        return [(run, compare(runs[0], run, metric)) for run in runs[1:]], []
     except InvalidRequestError as error:
-        complaints.append(str(error))
-        return []
+        return [], [str(error)]
 
 
 def _report_omissions(judged: JudgedSet, prepared: evaluation.PreparedSet) -> None:

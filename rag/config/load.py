@@ -74,7 +74,7 @@ def load_settings(
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
-        has_backslash = line and "\\" in text.splitlines()[int(line[1]) - 1]
+        has_backslash = line and "\\" in text.split("\n")[int(line[1]) - 1]
         advice = f"; {WINDOWS_PATH}" if has_backslash else ""
         raise ConfigurationError(f"{path} is not valid TOML: {error}{advice}") from error
     _validate(values, str(path), text)  # the file by itself, so that its mistakes have their lines

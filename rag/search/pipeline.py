@@ -109,8 +109,7 @@ async def search(state: SearchState) -> tuple[Answer, SearchState]:
     state.notes[:0] = thresholds.evidence_notes(hits, queries[0], is_weak=is_weak)  # needed before all else
     if is_weak:
         hits = _weak_hits(hits, state) if plan.thresholds.weak_evidence == "note" else []
-    words = query_words(queries[0].text, ["none"])[:MAX_TERMS]
-    versions = dict.fromkeys(word.text for word in words if word.is_version)
+    versions = _versions_in(queries[0].text)
     state.note(await to_thread.run_sync(_lacking_versions_notes, hits, versions) if versions else [])
     return state.answer(hits, _context(hits, state) if plan.context_tokens and hits else None), state
 
@@ -393,6 +392,12 @@ def _lacking_phrases_notes(hits: Sequence[Hit], plan: SearchPlan) -> list[str]:
         return notes
     negated = "doesn't" if missing == 1 else "don't"
     return [*notes, f"{counted(missing, 'passage')} of {len(hits)} {negated} contain {phrases}."]
+
+
+def _versions_in(query: str) -> list[str]:
+    """The versions among the words of a query that are searched for, each once."""
+    words = query_words(query, ["none"])[:MAX_TERMS]
+    return list(dict.fromkeys(word.text for word in words if word.is_version))
 
 
 def _lacking_versions_notes(hits: Sequence[Hit], versions: Iterable[str]) -> list[str]:

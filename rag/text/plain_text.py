@@ -77,6 +77,15 @@ def is_encodable(text: str) -> bool:
     return not _SURROGATE.search(text)
 
 
+_LAST_LATIN = "\u024f"  # Vietnamese letters with tone marks come later: Vietnamese counts as another script
+
+
+def share_beyond_latin(text: str) -> float:
+    """The share, from 0 to 1, of the letters of a text that aren't Latin; 0 for a text without letters."""
+    letters = [letter for letter in text if letter.isalpha()]
+    return sum(letter > _LAST_LATIN for letter in letters) / max(len(letters), 1)
+
+
 def hidden_count(text: str) -> int:
     """How many characters `without_hidden` removes, except soft hyphens, which any typesetter uses."""
     return len(text) - len(without_hidden(text)) - text.count("\u00ad")

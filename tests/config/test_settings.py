@@ -336,7 +336,7 @@ def test_a_path_may_have_the_spaces_and_joiners_of_any_script(
 @pytest.mark.parametrize("path", [r"C:\Users\ann", r"C:\Data", r"\\server\share", r"D:\temp", r"C:\notes"])
 def test_a_windows_path_in_double_quotes_is_refused_with_what_to_write(write: Write, path: str) -> None:
     """TOML takes \\t and \\n in it for a tab and a new line."""
-    assert WINDOWS_PATH in _complaint(write(f'data = "{path}"\n'))
+    assert WINDOWS_PATH in _complaint(write(f'# one line\u2028of TOML\ndata = "{path}"\n'))
     assert load_settings(write(f"data = '{path}'\n"), {}).data.name == path
 
 

@@ -255,6 +255,7 @@ def with_unmarked_headings(text: str, blocks: Sequence[Block]) -> tuple[Block, .
             block, kind="heading", level=_LEVEL_OF_ARTICLES if article else 1, title=title_line(title)
         )
 
+    # The last block heads nothing, as one above another bold line.
     return (*map(titled, blocks, lines, [*lines[1:], "the end"]),)
 
 

@@ -302,15 +302,16 @@ def _value_kind(cell: str) -> str:
 def _first_note(rows: Sequence[Sequence[str]], width: int) -> int:
     """The index of the first note below a table of this width; the number of rows without notes.
 
-    It is a single cell, without delimiters, or with a sign or a colon. No whole record is below it.
+    A note is a single cell that has no delimiters, begins with a sign, or has a colon. No whole record is
+    below it.
     """
     first = len(rows)
     for at in range(len(rows) - 1, 0, -1):
-        begin, *others = rows[at]
-        if len(rows[at]) >= width and any(others):
+        cell, *cells = rows[at]
+        if len(rows[at]) >= width and any(cells):
             break
-        is_text = not others or not begin[:1].isalnum() or ":" in begin
-        first = at if is_text and begin and not any(others) else first
+        is_text = not cells or not cell[:1].isalnum() or ":" in cell
+        first = at if is_text and cell and not any(cells) else first
     return first if width > 1 else len(rows)
 
 

@@ -271,9 +271,8 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     if not document.blocks:
         raise EmptyFileError(EMPTY)
     title = title_line(document.title)
-    if not is_title(
-        title
-    ):  # a parser gives what the document states, or the file's name if no heading counts
+    # A parser gives what the document states, or the file's name if no heading counts.
+    if not is_title(title):
         title = title_line(first_heading(document.text, document.blocks, name))
     if title == title_line(name) or not is_title(title):  # parsers fall back on the file's name as it is
         is_settings = suffix in json_and_csv.JSON_SUFFIXES and document.blocks[0].kind == "code"

@@ -26,6 +26,7 @@ from rag.models.embed import TextKind, check_queries, unit_rows
 from rag.models.model_folder import ModelFacts, check_pulled, facts_of_folder
 from rag.models.text_encoder import Head, SentencePieces, Tokens
 from rag.runtime import concurrently, cores
+from rag.text.plain_text import share_beyond_latin
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -70,7 +71,6 @@ What queries have in common tells nothing about any of them, and it is nearer to
 above all across languages (rag/evaluate/measuring.md). The language is the one whose mean query is nearest.
 Among Latin letters that is no sign: keywords in English are near the mean of Thai.
 """
-LAST_LATIN = "\u024f"  # Vietnamese letters with tone marks come later: Vietnamese counts as another script
 BEYOND_LATIN = 0.1  # of a query's letters
 
 PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would take gigabytes
@@ -134,8 +134,7 @@ def shared_parts(texts: Sequence[str], vectors: Vectors, means: Vectors) -> Vect
     parts = np.tile(OF_MEAN_QUERY * middle, (len(texts), 1))
     directions = unit_rows(means - middle)
     for row, text in enumerate(texts):
-        letters = [letter for letter in text if letter.isalpha()]
-        if sum(letter > LAST_LATIN for letter in letters) > BEYOND_LATIN * len(letters):
+        if share_beyond_latin(text) > BEYOND_LATIN:
             nearest = int(np.argmax(directions @ (vectors[row] - middle)))
             if nearest:
                 parts[row] = OF_OWN_MEAN * means[nearest] - GIVEN_BACK * middle

@@ -38,7 +38,7 @@ from rag.store.read.word_analysis import (
 )
 from rag.store.read.words_in_memory import FormCounts, rarity
 from rag.text.languages import LANGUAGE, analysed_in, primary
-from rag.text.plain_text import questions_in
+from rag.text.plain_text import questions_in, share_beyond_latin
 from rag.uris import names_file
 
 LEAST = 0.26
@@ -71,8 +71,7 @@ WEAK_SHOWN = 2  # hits that are shown beside the note
 UNGROUNDED = "Nothing was found that seems to answer this."
 ENGLISH_ONLY = "These documents can be searched in English only."
 UNREAD_LANGUAGE = "The query seems to be in {}. " + ENGLISH_ONLY + " Ask in English."
-LAST_LATIN, OTHER_SCRIPT = "\u024f", 1 / 3
-"""A text is in another script if more than this share of its letters is. Fewer may be names or signs."""
+OTHER_SCRIPT = 1 / 3  # of a text's letters; fewer may be names or signs
 ASKING = frozenset[str]().union(*QUESTION_WORDS.values())
 """Words of questions that an answer needn't contain, so they don't count as evidence."""
 DISTANT = "less similar to the query than the thresholds require"
@@ -303,8 +302,9 @@ def evidence_notes(hits: Sequence[Hit], query: Query, *, is_weak: bool) -> list[
         return []
     collections = [view.table.collection for view in query.views]
     known = {"English"}.union(*map(query_languages, collections))
-    texts = [query.text, *(hit.chunk.text for hit in hits)]
-    is_in_script_of_none = [text for text in texts if _is_in_other_script(text)] == [query.text]
+    is_in_script_of_none = _is_in_other_script(query.text) and not any(
+        _is_in_other_script(hit.chunk.text) for hit in hits
+    )
     spoken = spoken_language(query.text) or ("another language" if is_in_script_of_none else None)
     if not all(map(is_of_english_model, collections)) or spoken == "English":
         return [UNGROUNDED] if is_weak else []
@@ -326,8 +326,7 @@ def _may_be_foreign(query: Query) -> bool:
 
 
 def _is_in_other_script(text: str) -> bool:
-    letters: list[str] = re.findall(r"[^\W\d_]", text)
-    return sum(letter > LAST_LATIN for letter in letters) > OTHER_SCRIPT * len(letters)
+    return share_beyond_latin(text) > OTHER_SCRIPT
 
 
 def is_of_english_model(collection: Collection) -> bool:

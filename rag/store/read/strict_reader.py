@@ -180,7 +180,7 @@ class StrictReaderInMemory:
     async def unknown_words(self, text: str) -> list[str]:
         """As `StrictReader.unknown_words`."""
         query = query_words(text, self.readable.languages)
-        # 0.1 ms, a thread 0.2
+        # On the event loop: it takes 0.1 ms, and a thread 0.2.
         return unknown_words(query, cast("WordsInMemory", self.rows.words), self.readable.over)
 
     @property

@@ -206,8 +206,8 @@ class _Writer:
             upper = self._with_whole_groups(below.popleft(), columns)
             self._caption(upper, columns)
             if len(upper.cells) > 1:  # a column that it alone names has that name; above the first is a title
-                named = {columns[0], *self._with_whole_groups(below[0], columns).cells}
-                names = {at: text for at, text in upper.cells.items() if at not in named}
+                with_names = {columns[0], *self._with_whole_groups(below[0], columns).cells}
+                names = {at: text for at, text in upper.cells.items() if at not in with_names}
                 below[0] = below[0]._replace(cells=names | below[0].cells)
         return [*below]
 

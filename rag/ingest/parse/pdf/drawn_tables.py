@@ -453,8 +453,8 @@ def _run_on(grid: _Grid, cells: Iterable[Sequence[Line]]) -> bool:
 def _is_full(row: Row, below: Line, room: float) -> bool:
     """Whether a row of a cell has no room for a space and the first word of the line below it."""
     word = below.text.partition(" ")[0]
-    more = below.box.width * (len(word) + 1) / len(below.text)
-    return box_around(line.box for line in row).width + more > room
+    width_of_word = below.box.width * (len(word) + 1) / len(below.text)
+    return box_around(line.box for line in row).width + width_of_word > room
 
 
 def _room(grid: _Grid, cell: Sequence[Line]) -> float:
