@@ -33,6 +33,7 @@ CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
 HEADER_SHARE = 3  # and the caption and header row of a table at most 1/3
 MAX_NAMES = 200  # characters of other names of a document
 ASKING = ("?", "\uff1f", "\u061f")  # ends of a heading that is a question
+COLONS = (":", "\uff1a")  # ends of what introduces the next block
 
 
 def passages(
@@ -279,10 +280,14 @@ class _Cutter:
         return filled
 
     def _with_captions(self, pieces: Iterable[Span], room: int) -> Iterator[Span]:
-        """The pieces, where a caption has the row of the table that it stands next to, if they fit."""
+        """The pieces, where a caption has the row of the table that it stands next to, if they fit.
+
+        So does what ends with a colon: the beginning of the list or the code that it introduces.
+        """
         last: Span | None = None
         for piece in pieces:
-            if last and self._is_unbroken(piece.start) and self.measure.fits(last.start, piece.end, room):
+            belongs = last and (self._is_unbroken(piece.start) or self._is_introduced(last, piece))
+            if last and belongs and self.measure.fits(last.start, piece.end, room):
                 last = Span(last.start, piece.end)
                 continue
             if last:
@@ -297,6 +302,10 @@ class _Cutter:
             return False
         number = bisect_left(self.unbroken, at, key=lambda span: span.start) - 1
         return any(at < span.end for span in self.unbroken[max(0, number - 1) : number + 1])
+
+    def _is_introduced(self, before: Span, piece: Span) -> bool:
+        end = self.measure.text[max(before.start, before.end - 4) : before.end].rstrip("*_")
+        return end.endswith(COLONS) and not self._is_row(piece.start)
 
     def _pieces(self, section: _Section, frame: _Frame) -> Iterator[Span]:
         """The pieces of a section. Its headings and the beginning of its body are one piece."""

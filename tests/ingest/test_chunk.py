@@ -196,6 +196,20 @@ def test_code_stays_whole_where_it_fits() -> None:
     assert texts(f"{sentences(10)}\n\n{code}\n\n{sentences(10)}", 60) == [sentences(10), code, sentences(10)]
 
 
+@pytest.mark.parametrize("colon", [":", "\uff1a", ":**"])
+def test_what_ends_with_a_colon_goes_with_the_beginning_of_what_it_introduces(colon: str) -> None:
+    introduction, code = f"**This prints{colon}", "```python\n" + "x = 1\n" * 15 + "```"
+    items = "\n".join(f"- item number {number}" for number in range(30))
+    assert texts(f"{sentences(11)}\n\n{introduction}\n\n{code}", 60) == [
+        sentences(11),
+        f"{introduction}\n\n{code}",
+    ]
+    first, *_ = texts(f"{introduction}\n\n{items}", 60)
+    assert first.startswith(f"{introduction}\n\n- item number 0\n- item number 1\n")
+    long = f"{sentences(3)} {introduction}"
+    assert texts(f"{long}\n\n{sentences(10)}", 60) == [long, sentences(10)]
+
+
 def test_code_that_is_too_large_is_cut_before_the_outermost_lines() -> None:
     function = "def f():\n    a = 1\n\n    b = 2\n\n    return a + b"
     pieces = texts("```\n" + "\n\n\n".join([function] * 8) + "\n```", 50)
