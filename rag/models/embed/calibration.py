@@ -21,7 +21,7 @@ from rag.text.plain_text import sentences
 MAX_UNRELATED = 0.95  # of the settings, too; a model that gives more has the same vector for everything
 APART = 0.05  # the least difference of related and unrelated texts from which a scale can be made
 MIN_PASSAGES, MIN_SOURCES = 100, 10
-ASKED = 128  # sentences: the standard error of their median is then about .02
+ASKED = 512  # sentences: the standard error of their median is then about .01
 SHORTEST = 30  # bytes of such a sentence, as many as ten Chinese characters: headings say too little
 LONGEST = 250  # characters of it: what is longer is a table, or code
 SEED = 20_26
