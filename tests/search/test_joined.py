@@ -157,7 +157,7 @@ async def test_the_trace_has_the_step_and_the_lists_of_every_chunk(shelf: Shelf)
     assert [step.name for step in answer.steps][-2:] == ["join", "limit"]
     join = answer.steps[-2]
     assert (join.before, join.after) == (4, 2)
-    assert set(trace_record(answer).listings) == {f"{source.id}/{seq}" for seq in range(3)}
+    assert set(trace_record(answer)["listings"]) == {f"{source.id}/{seq}" for seq in range(3)}
     assert fate.step is None
     (hit,) = [hit for hit in (await shelf.search("pendulum")).hits if hit.source.title == "other"]
     _, fate = await desk.why_not(ME, request, hit.source.id)

@@ -16,7 +16,7 @@ from rag.answers import Answer, Hit, Listing, Mode, Preview, SearchRequest, Step
 from rag.corpus import Access, Chunk, Principal, Source
 from rag.models.chat import Chat
 from rag.search.desk import Desk
-from rag.search.reply.search_reply import trace_record
+from rag.search.reply.search_reply import search_reply, with_trace
 from rag.search.reply.untrusted import MAX_LABEL_CHARS
 from rag.search.search_state import PREVIEW_CHARS, PREVIEWS
 from tests.endpoint import Endpoint
@@ -258,7 +258,12 @@ def _hit(seq: int) -> Hit:
 
 
 def _record(answer: Answer) -> Any:  # noqa: ANN401 any JSON
-    return json.loads(trace_record(answer).compact())
+    return json.loads(_as_json(answer))
+
+
+def _as_json(answer: Answer) -> str:
+    reply = with_trace(search_reply(Answer(()), None), answer, None).compact()
+    return json.dumps(json.loads(reply)["trace"], ensure_ascii=False, separators=(",", ":"))
 
 
 def test_a_trace_says_what_was_asked_done_and_found() -> None:
@@ -366,7 +371,7 @@ def test_the_size_does_not_depend_on_how_much_a_search_left_or_was_told() -> Non
     def size(much: int) -> int:
         stage = Step("fuse", 0.1, "failed", ("a" * much,), hit_ids=tuple(map(str, range(much))))
         query = SubQuery("a" * much, 0.5, "b" * much, filter={"c": "d" * much})
-        return len(trace_record(Answer((), steps=(stage,), trace=Trace((query,), {}))).compact())
+        return len(_as_json(Answer((), steps=(stage,), trace=Trace((query,), {}))))
 
     assert size(100_000) == size(MAX_LABEL_CHARS + 1)
 
@@ -378,5 +383,5 @@ def test_a_search_of_many_stages_and_hits_stays_within_bounds() -> None:
     listings = {hit.chunk.id: (Listing(0, "dense", 1, 0.5), Listing(0, "sparse", 1, 0.5)) for hit in hits}
     answer = Answer(hits, steps=(stage,) * 12, trace=Trace((SubQuery("who?"),), listings))
     without_hits = replace(answer, hits=())
-    assert len(trace_record(without_hits).compact()) < 12 * 5 * (PREVIEW_CHARS + 60)
-    assert len(trace_record(answer).compact()) < 32_000
+    assert len(_as_json(without_hits)) < 12 * 5 * (PREVIEW_CHARS + 60)
+    assert len(_as_json(answer)) < 32_000

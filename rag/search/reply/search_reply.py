@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny
 
-from rag.answers import Answer, Context, Hit, Listing, Preview, Step, SubQuery, Usage
+from rag.answers import Answer, Context, Hit, Listing, Step, SubQuery
 from rag.originals import Staleness
 from rag.report import counted
 from rag.search.reply.reply_parts import (
@@ -123,7 +123,7 @@ class SearchReply(Reply):
     degraded: list[str] | None = None
     searched: list[str] | None = None
     context: str | None = None
-    trace: SerializeAsAny[Reply] | None = None
+    trace: dict[str, Any] | None = None
     trust: Literal["untrusted"] = "untrusted"
 
 
@@ -330,73 +330,24 @@ NO_ROOM = "The trace did not fit; raise max_chars or lower limit."
 NO_ROOM_CHARS = len(f'"{NO_ROOM}",')
 
 
-class QueryRecord(Reply):
-    """One of the queries of a search. `filter` is JSON as a string, truncated like a title."""
-
-    text: str
-    weight: float
-    reason: str | None = None
-    collections: list[str] | None = None
-    filter: str | None = None
-
-
-class UsageRecord(Reply):
-    """Calls of models that count tokens."""
-
-    requests: int
-    input_tokens: int
-    output_tokens: int
-    cost: float | None = None
-
-
-class PreviewRecord(Reply):
-    """The beginning of a hit, as it was after a step."""
-
-    id: str
-    score: float
-    text: str
-
-
-class StepRecord(Reply):
-    """A step of the search. `before` and `after` count queries or hits; `preview` has the first hits."""
-
-    name: str
-    ms: float
-    status: Literal["failed"] | None = None
-    warnings: list[str] | None = None
-    usage: UsageRecord | None = None
-    before: int | None = None
-    after: int | None = None
-    preview: list[PreviewRecord] | None = None
-
-
-class TraceRecord(Reply):
-    """How a search went. `listings` maps the id of each hit to the lists that had it."""
-
-    queries: list[QueryRecord]
-    steps: list[StepRecord]
-    listings: dict[str, list[ListingRecord]]
-    trust: Literal["untrusted"] = "untrusted"
-
-
-def trace_record(answer: Answer) -> TraceRecord:
-    """The steps and the trace of an answer, without the ids of all chunks that each step left.
+def trace_record(answer: Answer) -> dict[str, Any]:
+    """The queries and steps of a search, and by the id of each hit the lists that had it.
 
     Scores are rounded like those of hits. An answer without a trace has its steps only.
     """
     queries = answer.trace.queries if answer.trace else ()
     listings = answer.trace.listings if answer.trace else {}
-    several = len(queries) > 1
-    return TraceRecord(
-        queries=[_query(query) for query in queries],
-        steps=[_step(step) for step in answer.steps],
-        listings={
-            chunk.id: [_listing(listing, several=several) for listing in listings[chunk.id]]
+    return {
+        "queries": [_query(query) for query in queries],
+        "steps": [_step(step) for step in answer.steps],
+        "listings": {
+            chunk.id: [_listing(listing, several=len(queries) > 1) for listing in listings[chunk.id]]
             for hit in answer.hits
             for chunk in hit.shown_chunks
             if chunk.id in listings
         },
-    )
+        "trust": "untrusted",
+    }
 
 
 def with_trace(reply: SearchReply, answer: Answer, max_chars: int | None) -> SearchReply:
@@ -406,9 +357,7 @@ def with_trace(reply: SearchReply, answer: Answer, max_chars: int | None) -> Sea
     reply must leave `NO_ROOM_CHARS`.
     """
     whole = trace_record(answer)
-    brief = whole.model_copy(
-        update={"steps": [step.model_copy(update={"preview": None}) for step in whole.steps]}
-    )
+    brief = whole | {"steps": [_without_absent(step | {"preview": None}) for step in whole["steps"]]}
     for trace in (whole, brief):
         explained = reply.model_copy(update={"trace": trace})
         if max_chars is None or len(explained.compact()) <= max_chars:
@@ -416,37 +365,45 @@ def with_trace(reply: SearchReply, answer: Answer, max_chars: int | None) -> Sea
     return reply.model_copy(update={"notes": [*reply.notes, NO_ROOM]})
 
 
-def _query(query: SubQuery) -> QueryRecord:
+def _without_absent(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _query(query: SubQuery) -> dict[str, Any]:
+    """A query. Its filter is JSON as a string, truncated like a title."""
     filter_ = None if query.filter is None else json.dumps(query.filter, ensure_ascii=False, default=str)
-    return QueryRecord(
-        text=label(query.text),
-        weight=round(query.weight, SCORE_DIGITS),
-        reason=label(query.reason) or None,
-        collections=list(query.collections) or None,
-        filter=label(filter_) if filter_ else None,
+    return _without_absent(
+        {
+            "text": label(query.text),
+            "weight": round(query.weight, SCORE_DIGITS),
+            "reason": label(query.reason) or None,
+            "collections": list(query.collections) or None,
+            "filter": label(filter_) if filter_ else None,
+        }
     )
 
 
-def _step(step: Step) -> StepRecord:
-    return StepRecord(
-        name=step.name,
-        ms=round(1000 * step.seconds, 1),
-        status="failed" if step.status == "failed" else None,
-        warnings=[label(warning) for warning in step.warnings] or None,
-        usage=_usage(step.usage) if step.usage else None,
-        before=step.before,
-        after=step.after,
-        preview=[_preview(hit) for hit in step.preview] or None,
+def _step(step: Step) -> dict[str, Any]:
+    """A step, with the number of queries or hits before and after it, and its first hits."""
+    usage = step.usage and _without_absent(
+        asdict(step.usage) | {"cost": round(step.usage.cost, COST_DIGITS) or None}
     )
-
-
-def _usage(usage: Usage) -> UsageRecord:
-    return UsageRecord(**asdict(usage) | {"cost": round(usage.cost, COST_DIGITS) or None})
-
-
-def _preview(preview: Preview) -> PreviewRecord:
-    text = disarm(preview.text)
-    return PreviewRecord(id=preview.id, score=round(preview.score, SCORE_DIGITS), text=text)
+    return _without_absent(
+        {
+            "name": step.name,
+            "ms": round(1000 * step.seconds, 1),
+            "status": "failed" if step.status == "failed" else None,
+            "warnings": [label(warning) for warning in step.warnings] or None,
+            "usage": usage,
+            "before": step.before,
+            "after": step.after,
+            "preview": [
+                {"id": hit.id, "score": round(hit.score, SCORE_DIGITS), "text": disarm(hit.text)}
+                for hit in step.preview
+            ]
+            or None,
+        }
+    )
 
 
 def _listing(listing: Listing, *, several: bool) -> ListingRecord:
