@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from anyio import to_thread
 
+from rag.access.rule import walls
 from rag.access.tenants import check_tenant
 from rag.answers import WHOLE, Answer, Context, Extract, Hit, Part, RequestValues, SearchRequest
 from rag.config.mistakes import check_consistent, stages_of
@@ -568,7 +569,7 @@ class Desk:
         # First of all, because the records are asked for from the cache; once, because the tables share it.
         await self._reader.refresh(tables)
         case = self._reader.letter_case
-        views = [
+        return [
             View(
                 table,
                 principal,
@@ -577,8 +578,8 @@ class Desk:
                 expired=await self._expired_ids(table),
             )
             for table in tables
+            if walls(principal.bindings, table.collection) is not None
         ]
-        return [view for view in views if view.walls is not None]
 
     async def _expired_ids(self, table: CollectionReader) -> frozenset[str]:
         if not (table.collection.keep_days or table.collection.expiring):

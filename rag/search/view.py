@@ -49,7 +49,6 @@ from rag.store.read.schema import (
 )
 from rag.store.read.strict_reader import Asker, StrictReader, StrictReaderInMemory, strict_reader
 
-NOTHING = "(false)"  # in SQL
 FIRST_ROWS = 16  # one of them is readable unless copies are stale; reading all takes longer
 SEVERAL = 2  # documents with one name make it ambiguous
 LOOKED_AT = 64  # documents checked at once for one that the asker may read, at 20 µs each
@@ -60,11 +59,11 @@ class View:
     """A collection as one request sees it. Views are compared by identity, so they can be keys.
 
     Every read of chunks is filtered by `where`, and every row that leaves has passed `admits`, which checks
-    the source's own access record. `walls` are the conditions of the principal's bindings, None if these
-    exclude the whole collection; no request, stage or retry can drop them. `changed` are access records whose
-    copies on the chunks are stale; for their sources the record counts. A view that is not `comparable`,
-    because another model made its vectors or its model fails, has no dense ranking and no similarities. Every
-    hit contains all texts of `contains`. `resolved` has the filter's conditions on
+    the source's own access record. `walls` are the conditions of the principal's bindings; no request, stage
+    or retry can drop them, and there is no view of a collection that the bindings exclude. `changed` are
+    access records whose copies on the chunks are stale; for their sources the record counts. A view that is
+    not `comparable`, because another model made its vectors or its model fails, has no dense ranking and no
+    similarities. Every hit contains all texts of `contains`. `resolved` has the filter's conditions on
     undeclared attributes as SQL (see `resolve_attributes`). Sources in `expired` are treated as deleted.
     """
 
@@ -79,12 +78,14 @@ class View:
     contains: tuple[Needle, ...] = ()
     resolved: Mapping[Leaf, str | None] = field(default_factory=dict)
     expired: frozenset[str] = frozenset()
-    walls: tuple[Filter, ...] | None = field(init=False, repr=False)
+    walls: tuple[Filter, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Derive the walls from the principal, so that there is no view without them."""
-        bindings = self.principal.bindings
-        object.__setattr__(self, "walls", walls(bindings, self.table.collection) if bindings else ())
+        conditions = walls(self.principal.bindings, self.table.collection)
+        if conditions is None:
+            raise ValueError("The principal's bindings exclude this collection.")
+        object.__setattr__(self, "walls", conditions)
 
     @property
     def where(self) -> str:
@@ -94,8 +95,6 @@ class View:
     @property
     def source_condition(self) -> str:
         """The conditions on a source as a whole: all but `contains`, which is on the text of a chunk."""
-        if self.walls is None:
-            return NOTHING
         filters = self.walls if self.filter is None else (*self.walls, self.filter)
         declared = self.table.collection.fields
         conditions = [
@@ -149,9 +148,7 @@ class View:
     async def has_any(self) -> bool:
         """Whether the principal may read anything of the collection, whatever the request."""
         if self.table.retrieves:
-            return self.walls is not None  # a retriever's passages are unknown until it is called
-        if self.walls is None:
-            return False
+            return True  # a retriever's passages are unknown until it is called
         # Without these, one access record decides for each source, and no chunk need be read.
         if not self.walls and not self.expired and not self.table.collection.tag_of:
             return await self.table.has_any(self.access_condition)
@@ -170,7 +167,7 @@ class View:
         Whatever the request, and before the gate. Fewer than `limit` only at the end.
         """
         if not self.walls and not self.expired:
-            return [] if self.walls is None else await self.table.page(after, limit, self.access_condition)
+            return await self.table.page(after, limit, self.access_condition)
         return await self.table.matching_sources(self._unnarrowed.where, after=after, first=limit)
 
     async def walk(self, beginning: str | None = None) -> AsyncGenerator[list[StoredSource]]:
@@ -179,14 +176,11 @@ class View:
         With a `beginning` in lower case, only those whose id, title or path begins with it in any case.
         """
         readable = self._unnarrowed
-        if self.walls is not None:
-            async for batch in self.table.walk(self.access_condition, beginning):
-                yield [source for source in batch if readable.admits(source)]
+        async for batch in self.table.walk(self.access_condition, beginning):
+            yield [source for source in batch if readable.admits(source)]
 
     async def places(self) -> list[SourcePlace]:
         """The places of all sources that the principal may read, whatever the request; unordered."""
-        if self.walls is None:
-            return []
         readable, places = self._unnarrowed, await self.table.places(self.access_condition)
         return await to_thread.run_sync(
             lambda: [stored_place for stored_place in places if readable.admits(stored_place)]
@@ -217,8 +211,7 @@ class View:
         """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""
         id_ = source.id
         return (
-            self.walls is not None
-            and id_ not in self.expired
+            id_ not in self.expired
             and self._sees(source.access)
             and all(matches(wall, source.fields) for wall in self.walls)
             and self._matches(source)
@@ -506,9 +499,12 @@ def within_profile(
         return views, []
     # As a wall it holds for every read of the view, whatever is relaxed, listed or retried.
     bound = replace(principal, bindings=(*principal.bindings, Binding(filter=plan.profile_filter)))
-    narrowed = {name: replace(view, principal=bound) for name, view in views.items()}
-    searched = {name: view for name, view in narrowed.items() if view.walls is not None}
-    lacking = narrowed.keys() - searched.keys()
+    searched = {
+        name: replace(view, principal=bound)
+        for name, view in views.items()
+        if walls(bound.bindings, view.table.collection) is not None
+    }
+    lacking = views.keys() - searched.keys()
     return searched, [LACKING_FIELDS.format(joined_names(lacking))] if lacking else []
 
 
