@@ -233,14 +233,14 @@ async def document_or_folder(views: Sequence[View], path: str, after: str | None
     """The id of the document at a path, or a page of the folder; see `Desk.at`."""
     first, _, inner = path.lstrip("/").partition("/")
     first = first.lower()  # as all names of collections are
-    if not inner and any(_name(view) == first and view.table.retrieves for view in views):
+    if not inner and any(view.name == first and view.table.retrieves for view in views):
         return Folder(first, 0, (), notes=(UNLISTED.format(first),))
     matches = [
-        match for view in views if _name(view) == first for match in await _at_path(view, inner, after, limit)
+        match for view in views if view.name == first for match in await _at_path(view, inner, after, limit)
     ]
     # Results show a path without its collection. Tags repeat documents, so they are named or left out.
     if not matches and display_parts(path) and not is_surely_id(path):
-        present = [view for view in views if not view.table.collection.tag_of]
+        present = [view for view in views if not view.collection.tag_of]
         groups = await concurrently([partial(_at_path, view, path, after, limit) for view in present])
         matches = [match for group in groups for match in group]
     if len(matches) > 1:
@@ -250,10 +250,6 @@ async def document_or_folder(views: Sequence[View], path: str, after: str | None
     if not matches:
         raise NotFoundError(NOT_FOUND)
     return matches[0]
-
-
-def _name(view: View) -> str:
-    return view.table.collection.name
 
 
 async def _at_path(view: View, path: str, after: str | None, limit: int) -> list[str | Folder]:
@@ -278,7 +274,7 @@ async def _folder(
     in_folder = await to_thread.run_sync(children, documents, folder)
     page = Page(after, limit)
     await to_thread.run_sync(page.add, in_folder)
-    path = f"{_name(view)}/{folder}" if folder else _name(view)
+    path = f"{view.name}/{folder}" if folder else view.name
     listed = page.folder(path, sum(entry.documents or 0 for entry in in_folder))
     sources = await view.table.sources(entry.id for entry in listed.entries if entry.id)
     admitted = {id_: stored.source for id_, stored in sources.items() if view.admits(stored)}
@@ -335,7 +331,7 @@ async def document_list(
             matching = [_entry(view, source, sort) for source, is_match in sources if is_match]
             count += len(matching)
             page.add(matching)
-    unlisted = [view.table.collection.name for view in narrowed if view.table.failed or view.table.retrieves]
+    unlisted = [view.name for view in narrowed if view.table.failed or view.table.retrieves]
     notes = [UNLISTED.format(joined_names(unlisted))] if unlisted else []
     notes += [WITHOUT_DATE.format(undated)] if undated else []
     if not count:
@@ -352,7 +348,7 @@ async def _case_notes(views: Sequence[View]) -> list[str]:
     It names no other values of documents, because a note is read as our own words. Attached tables and
     retrievers get no note: all their rows would have to be read, or can't be known.
     """
-    if any(view.table.collection.attached or view.table.retrieves or view.table.failed for view in views):
+    if any(view.collection.attached or view.table.retrieves or view.table.failed for view in views):
         return []
     wanted = {
         leaf.field: {value for value in leaf.values if isinstance(value, str)}
@@ -384,8 +380,8 @@ async def _alike_values(views: Sequence[View], wanted: Mapping[str, set[str]]) -
 
 def _views_of(views: Sequence[View], collection: str) -> list[View]:
     if not collection:
-        return [view for view in views if not view.table.collection.tag_of]
-    if not (named := [view for view in views if view.table.collection.name == collection.lower()]):
+        return [view for view in views if not view.collection.tag_of]
+    if not (named := [view for view in views if view.name == collection.lower()]):
         raise NotFoundError(NOT_FOUND)
     return named
 
@@ -408,7 +404,7 @@ def _path(source: Source) -> str:
 
 
 def _entry(view: View, source: Source, sort: Sort) -> Entry:
-    name = f"{view.table.collection.name}/{_path(source)}"
+    name = f"{view.name}/{_path(source)}"
     return Entry(name, source.id, source, sorted_by=_sort_key(source, sort))
 
 

@@ -175,7 +175,7 @@ class Desk:
 
         Without statistics from ingestion, which also cover unreadable documents.
         """
-        return tuple(without_notes(view.table.collection) for view in await self._views(principal))
+        return tuple(without_notes(view.collection) for view in await self._views(principal))
 
     async def warm(self) -> None:
         """Read ahead what the first searches of a desk in a bucket would wait for.
@@ -192,9 +192,7 @@ class Desk:
             StoreError, ConfigurationError: as `search`.
         """
         views = await self._views(principal)
-        versions = tuple(
-            [(view.table.collection, await view.table.version(), view.expired) for view in views]
-        )
+        versions = tuple([(view.collection, await view.table.version(), view.expired) for view in views])
         cached_versions, cached = self._overviews.get(principal, ((), ()))
         if cached_versions == versions:
             return cached
@@ -208,9 +206,7 @@ class Desk:
         self, principal: Principal, text: str, collection: str | None = None
     ) -> list[Source]:
         """The readable sources whose id, title or path begins with `text`, in any letter case, by title."""
-        views = [
-            view for view in await self._views(principal) if collection in {None, view.table.collection.name}
-        ]
+        views = [view for view in await self._views(principal) if collection in {None, view.name}]
         sources = [
             stored.source for view in views async for batch in view.walk(text.lower()) for stored in batch
         ]
@@ -263,7 +259,7 @@ class Desk:
         answer, state = await self._search(principal, request, trace=trace)
         if trace:  # name only collections of the overview: its counts passed the gate
             readable = {summary.collection.name for summary in await self.overview(principal)}
-            names = (view.table.collection.name for view in state.views)
+            names = (view.name for view in state.views)
             answer = replace(answer, searched=tuple(name for name in names if name in readable))
         if self.on_search:
             search_state.call_hook(self.on_search, principal, request, answer)
@@ -308,7 +304,7 @@ class Desk:
         steps = search_state.StepRecorder(detailed=trace, on_start=self.on_step_start, on_step=self.on_step)
         broken: list[Collection] = []
         with steps.step("plan"):
-            views = {view.table.collection.name: view for view in await self._views(principal, broken)}
+            views = {view.name: view for view in await self._views(principal, broken)}
             # A failing table is named only if the whole tenant may read it: the asker may not know of others.
             failing = [table.name for table in broken if table.visibility == "tenant"]
             request, notes = readable_request(request, views, failing)
@@ -350,7 +346,7 @@ class Desk:
         plan = await to_thread.run_sync(
             make_plan, request_from_seed(request, seed), self._settings, principal
         )
-        vector, model = plan.request_vector, view.table.collection.embedder
+        vector, model = plan.request_vector, view.collection.embedder
         return replace(plan, seed=seed, request_vector=vector and replace(vector, model=model))
 
     async def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:
@@ -380,7 +376,7 @@ class Desk:
         window = await extract(view, id_, part, max_chars)
         if window.standing is None or window.standing.verdict == "stands":
             return window
-        tagged_id = await self.tagged_id(principal, id_, view.table.collection.name)
+        tagged_id = await self.tagged_id(principal, id_, view.name)
         notes = (*window.notes, CITED_TEXT.format(tagged_id)) if tagged_id else window.notes
         return replace(window, notes=notes, cited_text=tagged_id)
 
@@ -394,7 +390,7 @@ class Desk:
         """
         source_id, revision, seqs = split_citation(id_)
         for view in await self._all_views(principal) if seqs else ():
-            tagged = view.table.collection.tag_of
+            tagged = view.collection.tag_of
             if not tagged or tagged != (collection or tagged):
                 continue
             for first in await view.page("", 1):  # all ids of a tag end in the same letters
@@ -518,7 +514,7 @@ class Desk:
         """Up to `limit` readable sources after (collection, source id), ordered by the two."""
         page: list[Source] = []
         for view in await self._all_views(principal):
-            name = view.table.collection.name
+            name = view.name
             if name >= after[0]:
                 page += await self._page(view, after[1] if name == after[0] else "", limit - len(page))
             if len(page) == limit:
@@ -592,7 +588,7 @@ class Desk:
         views = await self._all_views(principal)
         readable = await concurrently([view.has_any for view in views])
         if broken is not None:
-            broken += [view.table.collection for view in views if view.table.failed]
+            broken += [view.collection for view in views if view.table.failed]
         return [view for view, is_readable in zip(views, readable, strict=True) if is_readable]
 
     async def _locate(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:

@@ -106,7 +106,7 @@ async def resolve_ids(views: Sequence[View], names: Iterable[str]) -> dict[str, 
         for name, (collection, id_) in missing.items():
             source = stored.get(split_citation(id_)[0])
             # What may not be read is unknown: names must not reveal that it exists.
-            if source and collection in {None, view.table.collection.name} and view.admits(source):
+            if source and collection in {None, view.name} and view.admits(source):
                 ids[name] = id_
     return ids
 
@@ -236,7 +236,7 @@ def _without_fragment(name: str) -> str:
 def named_documents(groups: Sequence[tuple[View, Sequence[SourcePlace]]]) -> Iterator[_Candidate]:
     """The documents at the places of each view."""
     for view, places in groups:
-        collection = view.table.collection
+        collection = view.collection
         for stored_place, document in zip(places, placed_documents(places), strict=True):
             yield _Candidate(
                 collection.name,
@@ -315,7 +315,7 @@ async def _by_address(views: Sequence[View], addresses: Mapping[str, Sequence[st
     wanted = {*chain(*addresses.values())}
     having: dict[str, list[_Candidate]] = {}
     for view in views:
-        collection = view.table.collection
+        collection = view.collection
         if collection.tag_of:
             continue
         async for batch in view.walk():

@@ -95,7 +95,7 @@ def without_notes(collection: Collection) -> Collection:
 
 async def collection_overview(view: View) -> CollectionOverview:
     """The overview of a view's collection, for its principal."""
-    collection = without_notes(view.table.collection)
+    collection = without_notes(view.collection)
     if view.table.retrieves:
         fields = dict.fromkeys(collection.fields, FieldValues())
         return CollectionOverview(collection, 0, None, None, fields, is_retrieved=True)

@@ -128,7 +128,7 @@ def _without_retrievers(state: SearchState) -> SearchState:
     left_out = [view for view in state.views if view.table.retrieves] if why else []
     if not left_out:
         return state
-    names = joined_names(view.table.collection.name for view in left_out)
+    names = joined_names(view.name for view in left_out)
     state.note([f"Not searched, because {why}: {names}."])
     state.degraded.append("collections")
     return replace(state, views=tuple(view for view in state.views if view not in left_out))
@@ -182,7 +182,7 @@ async def add_queries(state: SearchState) -> SearchState:
                 state.queries,
                 step,
                 chat=state.models.chat,
-                collections=[view.table.collection for view in state.views],
+                collections=[view.collection for view in state.views],
                 today=datetime.now(UTC).date(),
             )
             step.record_count(len(queries), of=len(state.queries))
@@ -313,7 +313,7 @@ def _with_differing_editions(hits: list[Hit], question: Query, state: SearchStat
 
 def _chance_notes(question: Query, state: SearchState) -> list[str]:
     """A note for mode dense if the model knows no word of the question."""
-    unknown = [view.table.collection.name for view in state.views if question.unknown_in(view)]
+    unknown = [view.name for view in state.views if question.unknown_in(view)]
     # Only a note: a caller that asks for mode dense doesn't want hits by words.
     return [CHANCE.format(", ".join(unknown))] if unknown and state.plan.mode == "dense" else []
 
@@ -321,10 +321,7 @@ def _chance_notes(question: Query, state: SearchState) -> list[str]:
 def _skipped_meaning_notes(queries: Sequence[Query], state: SearchState) -> list[str]:
     """A note on collections searched without meaning, because their model knows no word of a query."""
     moot = {
-        view.table.collection.name: None
-        for query in queries
-        for view in query.views
-        if skips_dense(query, view, state.plan)
+        view.name: None for query in queries for view in query.views if skips_dense(query, view, state.plan)
     }
     return [MOOT.format(", ".join(moot))] if moot else []
 
@@ -342,7 +339,7 @@ def _spelling_notes(spellings: Mapping[str, Sequence[Spelling]]) -> list[str]:
 async def _views_of(query: SubQuery, state: SearchState, step: OpenStep) -> Sequence[View]:
     """The views that a query searches, narrowed by its phrases and by its own filter."""
     names = query.collections
-    chosen = [view for view in state.views if not names or view.table.collection.name in names]
+    chosen = [view for view in state.views if not names or view.name in names]
     if query.filter is not None:
         combined = query.filter if state.plan.filter is None else {"$and": [state.plan.filter, query.filter]}
         try:
@@ -360,7 +357,7 @@ def _truncation_notes(text: str, question: Query, state: SearchState) -> list[st
     notes: list[str] = []
     if plan.mode == "exact":
         return notes
-    languages = {stop_languages(view.table.collection) for view in state.views}
+    languages = {stop_languages(view.collection) for view in state.views}
     if plan.mode != "dense" and any(len(query_words(text, analysis)) > MAX_TERMS for analysis in languages):
         notes.append(f"Keyword search used only the first {MAX_TERMS} words of the query.")
     if plan.mode != "sparse":

@@ -114,7 +114,7 @@ async def query_meanings(
     failures = [output.trouble for output in embedded.values() if output.trouble]
     _note_failures(failures, state.plan, others_answer=bool(usable))
     suitable = [
-        replace(view, comparable=embedded[view.table.collection.embedder_name].suits(view.table.collection))
+        replace(view, comparable=embedded[view.collection.embedder_name].suits(view.collection))
         for view in state.views
     ]
     state = replace(state, views=tuple(suitable))
@@ -156,14 +156,14 @@ def _with_request_vector(
     if request_vector.model is None:
         _check_vector(len(request_vector.vector), comparable, incomparable, state.plan)
     is_dense = state.plan.mode == "dense"
-    retrieved = {view.table.collection.name for view in state.views if view.table.retrieves}
+    retrieved = {view.name for view in state.views if view.table.retrieves}
     _warn_of_request_vector(
         request_vector,
         [collection.name for collection in incomparable if is_dense or collection.name not in retrieved],
         state,
         step,
     )
-    views = tuple(replace(view, comparable=view.table.collection in comparable) for view in state.views)
+    views = tuple(replace(view, comparable=view.collection in comparable) for view in state.views)
     state = replace(state, views=tuple(view for view in views if view.comparable or not is_dense))
     return state, {
         collection.embedder_name: Meaning(
@@ -224,8 +224,8 @@ def _scale(embedder_name: str, state: SearchState) -> Calibration:
         replace(calibration, elsewhere=None, sampled=0)  # of the collection, not of the model's scale
         for view in state.views
         if view.comparable
-        and view.table.collection.embedder_name == embedder_name
-        and (calibration := view.table.collection.calibration)
+        and view.collection.embedder_name == embedder_name
+        and (calibration := view.collection.calibration)
     ]
     return min(measured, key=lambda calibration: calibration.unrelated, default=Calibration(0.0))
 
@@ -236,7 +236,7 @@ def is_remote(embedder: Embedder) -> bool:
 
 
 def _collections(state: SearchState) -> list[Collection]:
-    return [view.table.collection for view in state.views]
+    return [view.collection for view in state.views]
 
 
 def _is_needed(plan: SearchPlan) -> bool:
@@ -311,7 +311,7 @@ def _without_incomparable(
     """Warn of collections that the vectors don't compare with. Mode dense doesn't search them."""
     mode = state.plan.mode
     incomparable = [
-        view.table.collection
+        view.collection
         for view in state.views
         if not view.comparable and (mode == "dense" or not view.table.retrieves)
     ]
@@ -344,7 +344,7 @@ def _why_not_by_meaning(collection: Collection, output: EmbeddedQueries) -> str:
 
 def _check_words(state: SearchState) -> None:
     """Check that mode sparse can search every collection that the request names."""
-    wordless = [view.table.collection.name for view in state.views if not view.table.by_words]
+    wordless = [view.name for view in state.views if not view.table.by_words]
     if wordless and state.plan.mode == "sparse" and state.plan.collections:
         note = NOT_BY_WORDS["sparse"].format(joined_names(wordless))
         raise NotReadyError(f"{note} Only the owner of an attached table can make an index.", for_caller=note)
@@ -360,7 +360,7 @@ def _without_wordless(state: SearchState, step: OpenStep) -> SearchState:
     neither = [view for view in wordless if view not in by_meaning]
     for note, views in ((NOT_BY_WORDS[mode], by_meaning), (NEITHER, neither)):
         if views:
-            step.add_warnings(note.format(joined_names(view.table.collection.name for view in views)))
+            step.add_warnings(note.format(joined_names(view.name for view in views)))
     state.degraded.append("sparse")
     left_out = wordless if mode == "sparse" else neither
     return replace(state, views=tuple(view for view in state.views if view not in left_out))

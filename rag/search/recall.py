@@ -139,7 +139,7 @@ class Query:
 
     def meaning_in(self, view: View) -> Meaning | None:
         """The meaning that is comparable with the view's vectors, if any."""
-        return self.meanings.get(view.table.collection.embedder_name) if view.comparable else None
+        return self.meanings.get(view.collection.embedder_name) if view.comparable else None
 
     def unknown_in(self, view: View) -> bool:
         """Whether the view's model knows no word of the text, so that its similarities are noise."""
@@ -149,7 +149,7 @@ class Query:
     @property
     def views_by_collection(self) -> Mapping[str, View]:
         """The views by the names of their collections."""
-        return {view.table.collection.name: view for view in self.views}
+        return {view.name: view for view in self.views}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ async def _pooled(
         view.table: reader
         for view in query.views
         if view.table.by_words
-        and not view.table.collection.attached
+        and not view.collection.attached
         and isinstance(reader := readers[view.table], Strict)
     }
     if len(pooled) < 2:  # noqa: PLR2004 tables; alone, one counts its own rows
@@ -258,7 +258,7 @@ async def _spellings(
 
     Only for tables whose words are in memory, or soon will be, on which strict results may not depend.
     """
-    tables = [readers[view.table] for view in question.views if not view.table.collection.attached]
+    tables = [readers[view.table] for view in question.views if not view.collection.attached]
     strict_tables = [table for table in tables if isinstance(table, Strict)]
     # A word that one table lacks may be in another that can't tell: then it isn't unknown.
     are_all = bool(strict_tables) and len(strict_tables) == len(question.views)
@@ -291,7 +291,7 @@ async def _dense(table: RankingsOfTable, meaning: Meaning, plan: SearchPlan, whe
 async def _sparse(table: RankingsOfTable, query: Query, view: View, plan: SearchPlan, where: str) -> Ranking:
     """The sparse ranking of a view; passages whose heading is what the query names come first."""
     every = plan.engine.operator == "and"
-    named = Named.of(query.text, query_languages(view.table.collection))
+    named = Named.of(query.text, query_languages(view.collection))
     if view.table.retrieves or not (named.addresses or named.names):
         return await table.sparse(query.text, plan.candidates, where, every=every)
     scores_all = isinstance(table, Strict)
@@ -377,7 +377,7 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
         case "convex":
             return convex_combination(_similarities(query, lists), sparse, alpha=fusion.alpha)
         case "calibrated":
-            languages = {stop_languages(view.table.collection) for view in query.views}
+            languages = {stop_languages(view.collection) for view in query.views}
             words = max((len(query_terms(query.text, language)) for language in languages), default=0)
             weighed = _similarities(query, lists, weighed=True)
             by_words = {
@@ -404,8 +404,8 @@ def _reweighed(
     weight = _weight_of_words(query, view, ranking, respelt, plan)
     if weight == 1:
         return ranking
-    words = query_words(query.text, query_languages(view.table.collection))[:MAX_TERMS]
-    named = Named.of(query.text, query_languages(view.table.collection))
+    words = query_words(query.text, query_languages(view.collection))[:MAX_TERMS]
+    named = Named.of(query.text, query_languages(view.collection))
     identifiers = {word.text for word in words if word.is_identifier}
     identifiers |= {address.number for address in named.addresses if address.is_sure} | named.numerals
     dates = {word.text for word in words if word.is_of_date}
@@ -452,7 +452,7 @@ def _completeness(query: Query, sparse: Mapping[View, Ranking], plan: SearchPlan
     if not bests or plan.phrases:
         return 0.0
     best, view = max(bests, key=lambda pair: pair[0].score)
-    languages = query_languages(view.table.collection)
+    languages = query_languages(view.collection)
     asking = question_words(frozenset(languages) - {"English"})
     texts = {word.text for word in query_words(query.text, languages)[:MAX_TERMS]}
     words = {text for text in texts if text.casefold() not in asking} or texts
@@ -471,7 +471,7 @@ def _shared_words(text: str, view: View, ranking: Ranking, respelt: Collection[s
     word that was `respelt` counts as shared. Vietnamese words without their marks are words elsewhere, so
     passages must have the letters, too.
     """
-    languages = query_languages(view.table.collection)
+    languages = query_languages(view.collection)
     asking = question_words(frozenset(languages))
     words = {
         word.text
@@ -524,7 +524,7 @@ def _similarities(query: Query, lists: QueryRankings, *, weighed: bool = False) 
     by_model: dict[str, list[StoredChunk]] = {}
     for view, ranking in chain(lists.dense.items(), lists.sparse.items()):
         if query.meaning_in(view):
-            stored = by_model.setdefault(view.table.collection.embedder_name, [])
+            stored = by_model.setdefault(view.collection.embedder_name, [])
             stored += [row.stored for row in ranking]
     scored: list[tuple[str, float]] = []
     for name, chunks in by_model.items():

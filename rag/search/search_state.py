@@ -114,10 +114,7 @@ class SearchState:
     @property
     def foreign(self) -> frozenset[str]:
         """The collections whose documents aren't the desk's own: attached tables and retrievers."""
-        tables = (view.table for view in self.views)
-        return frozenset(
-            table.collection.name for table in tables if table.collection.attached or table.retrieves
-        )
+        return frozenset(view.name for view in self.views if view.collection.attached or view.table.retrieves)
 
     def for_side_search(self, plan: SearchPlan) -> SearchState:
         """The state for a side search by another plan, whose steps and notes are not reported."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection as AbstractCollection
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -12,7 +13,7 @@ from anyio import to_thread
 from rag.access import rule as access
 from rag.access.rule import bounds, walls
 from rag.answers import SearchRequest
-from rag.corpus import Access, AccessRecord, Binding, FieldType, LetterCase, Principal, Value
+from rag.corpus import Access, AccessRecord, Binding, Collection, FieldType, LetterCase, Principal, Value
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.filters.folded_text import folded
 from rag.filters.grammar import (
@@ -82,10 +83,20 @@ class View:
 
     def __post_init__(self) -> None:
         """Derive the walls from the principal, so that there is no view without them."""
-        conditions = walls(self.principal.bindings, self.table.collection)
+        conditions = walls(self.principal.bindings, self.collection)
         if conditions is None:
             raise ValueError("The principal's bindings exclude this collection.")
         object.__setattr__(self, "walls", conditions)
+
+    @property
+    def collection(self) -> Collection:
+        """The definition of the collection."""
+        return self.table.collection
+
+    @property
+    def name(self) -> str:
+        """The name of the collection."""
+        return self.table.collection.name
 
     @property
     def where(self) -> str:
@@ -96,7 +107,7 @@ class View:
     def source_condition(self) -> str:
         """The conditions on a source as a whole: all but `contains`, which is on the text of a chunk."""
         filters = self.walls if self.filter is None else (*self.walls, self.filter)
-        declared = self.table.collection.fields
+        declared = self.collection.fields
         conditions = [
             self._readable,
             *(predicate(condition, declared, field_column, resolved=self.resolved) for condition in filters),
@@ -128,7 +139,7 @@ class View:
 
     async def strict(self) -> StrictReader | StrictReaderInMemory:
         """A reader of only those rows that the principal may read, whatever the request."""
-        readable, collection = self._unnarrowed, self.table.collection
+        readable, collection = self._unnarrowed, self.collection
         # Elsewhere the labels of records don't say all: walls are on fields, a tag's source has two records,
         # and rows of attached tables have none.
         by_labels = self.walls == () and not (collection.tag_of or collection.attached)
@@ -150,7 +161,7 @@ class View:
         if self.table.retrieves:
             return True  # a retriever's passages are unknown until it is called
         # Without these, one access record decides for each source, and no chunk need be read.
-        if not self.walls and not self.expired and not self.table.collection.tag_of:
+        if not self.walls and not self.expired and not self.collection.tag_of:
             return await self.table.has_any(self.access_condition)
         readable = self._unnarrowed
         first_rows = await self.table.matching_sources(readable.where, rows=FIRST_ROWS)
@@ -186,7 +197,7 @@ class View:
             lambda: [stored_place for stored_place in places if readable.admits(stored_place)]
         )
 
-    async def readable(self, ids: Collection[str]) -> list[str]:
+    async def readable(self, ids: AbstractCollection[str]) -> list[str]:
         """The ids of the sources that the principal may read, whatever the request."""
         stored = await self.table.sources(ids) if ids else {}
         return [id_ for id_, source in stored.items() if self._unnarrowed.admits(source)]
@@ -197,9 +208,9 @@ class View:
         Without one, the sources whose path ends with it, like the name of a file; rarely more than `SEVERAL`.
         """
         path = folded(path)
-        paths = {path, path.removeprefix(f"{self.table.collection.name}/")}
+        paths = {path, path.removeprefix(f"{self.name}/")}
         # Rows of attached tables have no paths, and each look would read all of them.
-        attributes = {} if self.table.collection.attached else await self.table.attributes() or {}
+        attributes = {} if self.collection.attached else await self.table.attributes() or {}
         with_path, ending = await to_thread.run_sync(_ids_at_path, attributes, paths)
         readable = await self.readable(with_path)
         others = iter(() if readable else ending)
@@ -227,7 +238,7 @@ class View:
 
     def values(self, source: StoredSource) -> Mapping[str, Value]:
         """What a filter can be on: the attributes of a source and its declared fields."""
-        return source.values(self.table.collection.fields)
+        return source.values(self.collection.fields)
 
     @property
     def is_by_section(self) -> bool:
@@ -271,7 +282,7 @@ async def filtered_views(views: Sequence[View], filter_: Mapping[str, object]) -
     Raises:
         InvalidRequestError: the filter is malformed, or doesn't suit the fields of these collections.
     """
-    declared = [view.table.collection.fields for view in views]
+    declared = [view.collection.fields for view in views]
     everywhere = {name: kind for fields in declared for name, kind in fields.items()}
     kinds = [everywhere | filterable(fields) for fields in declared]
     try:
@@ -292,7 +303,7 @@ async def filtered_views(views: Sequence[View], filter_: Mapping[str, object]) -
 
 
 def _ids_at_path(
-    attributes: Mapping[str, Mapping[str, Value]], paths: Collection[str]
+    attributes: Mapping[str, Mapping[str, Value]], paths: AbstractCollection[str]
 ) -> tuple[list[str], list[str]]:
     """The ids of the sources with one of these paths, and of sources whose longer path ends with one."""
     ends = tuple(f"/{path}" for path in paths)
@@ -318,7 +329,7 @@ def path_notes(views: Sequence[View]) -> list[str]:
     filter_ = views[0].filter if views else None
     if filter_ is None:
         return []
-    names = {view.table.collection.name for view in views}
+    names = {view.name for view in views}
     for path in _paths(filter_):
         collection, _, inner = path.partition("/")
         if inner and collection.lower() in names:
@@ -358,9 +369,9 @@ async def undated_notes(views: Sequence[View]) -> list[str]:
     Attached tables aren't looked at: all their rows would be read once more.
     """
     for view in views:
-        if view.filter is None or view.table.collection.attached or not _asks_for_date(view.filter):
+        if view.filter is None or view.collection.attached or not _asks_for_date(view.filter):
             continue
-        if "date" in view.table.collection.fields:  # then the filter is on this field
+        if "date" in view.collection.fields:  # then the filter is on this field
             continue
         attributes = await view.table.attributes() or {}
         undated = (id_ for id_, values in attributes.items() if "date" not in values)
@@ -478,7 +489,7 @@ def chosen_views(
     if not views.keys() >= {*names, *plan.exclude_collections}:
         raise NotFoundError(UNREADABLE.format(joined_names(views)))
     bound_names = (principal.bindings and bounds(principal.bindings).collections) or ()
-    usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in bound_names)
+    usual = (name for name, view in views.items() if not view.collection.tag_of or name in bound_names)
     chosen = dict.fromkeys(names or sorted(usual))
     views_left = [views[name] for name in chosen if name not in plan.exclude_collections]
     if chosen and not views_left:
@@ -502,7 +513,7 @@ def within_profile(
     searched = {
         name: replace(view, principal=bound)
         for name, view in views.items()
-        if walls(bound.bindings, view.table.collection) is not None
+        if walls(bound.bindings, view.collection) is not None
     }
     lacking = views.keys() - searched.keys()
     return searched, [LACKING_FIELDS.format(joined_names(lacking))] if lacking else []

@@ -197,12 +197,12 @@ def _without_filter(query: Query, state: SearchState) -> str:
         passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
         words, alternative = ("all words", "fewer") if plan.engine.operator == "and" else ("a word", "other")
         if moot:
-            if all(is_mostly_english(view.table.collection) for view in query.views):
+            if all(is_mostly_english(view.collection) for view in query.views):
                 alternative = "English"
             return f"No {passage} contains {words} of the query. {UNKNOWN} Use {alternative} words."
         by_meaning = "" if "dense" in state.degraded else ", or mode hybrid to search by meaning, too"
         return f"No {passage} contains {words} of the query. Use {alternative} words{by_meaning}."
-    return f"Nothing was found in {', '.join(view.table.collection.name for view in state.views)}."
+    return f"Nothing was found in {', '.join(view.name for view in state.views)}."
 
 
 def _without_match(needle: Needle) -> str:
@@ -315,7 +315,7 @@ class SourceTrace:
 async def trace_source(stored: StoredSource, answer: Answer, state: SearchState, embed: Embed) -> SourceTrace:
     """What happened to a readable source in a search whose answer has a trace."""
     source, plan = stored.source, state.plan
-    view = next((view for view in state.views if view.table.collection.name == source.collection), None)
+    view = next((view for view in state.views if view.name == source.collection), None)
     if view is None:
         return SourceTrace(source, "plan", f"The search doesn't cover its collection, {source.collection}.")
     listed = answer.trace.listings if answer.trace else {}

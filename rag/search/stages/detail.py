@@ -227,14 +227,14 @@ async def compress_hits(
     than a stop word, or if it is similar to the query by the model of its collection (`excerpts.ALIKE`).
     Hits of a model that fails stay whole.
     """
-    models = {view.table.collection.name: comparing_model(query, view) for view in query.views}
+    models = {view.name: comparing_model(query, view) for view in query.views}
     by_model = grouped((models[hit.source.collection], hit) for hit in hits)
     calls = [
         partial(similarities_by, name, _all_sentences(theirs), query, embedders)
         for name, theirs in by_model.items()
     ]
     similarities = dict(zip(by_model, await concurrently(calls), strict=True))
-    languages = {view.table.collection.name: stop_languages(view.table.collection) for view in query.views}
+    languages = {view.name: stop_languages(view.collection) for view in query.views}
     answering_hits: list[Hit] = []
     for hit in hits:
         theirs = similarities[models[hit.source.collection]]
@@ -251,7 +251,7 @@ async def compress_hits(
 def comparing_model(query: Query, view: View) -> str | None:
     """The embedder that can compare sentences of a view with the query; None if none can."""
     meaning = query.meaning_in(view)
-    return view.table.collection.embedder_name if meaning and not meaning.is_from_request else None
+    return view.collection.embedder_name if meaning and not meaning.is_from_request else None
 
 
 def shown_parts(hit: Hit) -> tuple[Excerpt, ...]:
@@ -387,7 +387,7 @@ def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Sta
     parts = {hit.chunk.id: _statements(hit) for hit in hits}
     by_words = {
         hit.chunk.id: _by_words(
-            parts[hit.chunk.id], query.text, stop_languages(views[hit.source.collection].table.collection)
+            parts[hit.chunk.id], query.text, stop_languages(views[hit.source.collection].collection)
         )
         for hit in hits
     }

@@ -242,7 +242,7 @@ async def _referred_in_view(seeds: Sequence[Hit], view: View) -> list[tuple[str,
         by_name += [
             (weight, id_, name) for id_, name in names.items() if name in mentioned and id_ != seed_id
         ]
-        if seed.source.collection == view.table.collection.name:
+        if seed.source.collection == view.name:
             leads_to = linked_ids(text, seed.source.metadata.get("path", ""), paths) - {seed_id}
             by_link += [(weight, id_) for id_ in leads_to]
     sources = await view.table.sources({*(id_ for _, id_, _ in by_name), *(id_ for _, id_ in by_link)})

@@ -113,7 +113,7 @@ async def order_by_recency(
     Raises:
         ConfigurationError: the field that the stage names is not of type datetime in a collection.
     """
-    for collection in (view.table.collection for view in query.views):
+    for collection in (view.collection for view in query.views):
         kind = collection.fields.get(stage.field, "datetime")
         if kind != "datetime":
             raise ConfigurationError(
@@ -167,7 +167,7 @@ async def diversify_hits(
 
 def _cosines(hits: Sequence[Hit], query: Query) -> diversity.Likeness:
     """The cosines between hits; 0 where different models made their vectors."""
-    models = {view.table.collection.name: view.table.collection.embedder for view in query.views}
+    models = {view.name: view.collection.embedder for view in query.views}
     by_model = grouped((models[hit.source.collection], index) for index, hit in enumerate(hits))
     similarities = np.zeros((len(hits), len(hits)), np.float32)
     for indexes in by_model.values():
@@ -180,7 +180,7 @@ async def drop_duplicates(
     hits: Sequence[Hit], _stage: DedupeStage, query: Query, _run: SearchState, _step: OpenStep
 ) -> list[Hit]:
     """The hits, except those that nearly repeat a better one. The requested edition is the better one."""
-    languages = {language for view in query.views for language in stop_languages(view.table.collection)}
+    languages = {language for view in query.views for language in stop_languages(view.collection)}
     asked_words = frozenset(words(" ".join(query_terms(query.text, languages))))
     today = datetime.now(UTC).date()
     # Without a time in the question, the newest of near copies stays.

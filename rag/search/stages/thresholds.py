@@ -89,7 +89,7 @@ def distance(similarity: float, metric: Distance) -> float:
 
 def near_hits(hits: Sequence[Hit], plan: SearchPlan, views: Iterable[View]) -> list[Hit]:
     """The hits of these views that meet all thresholds of the plan, each by the metric that it has there."""
-    collections = [view.table.collection for view in views]
+    collections = [view.collection for view in views]
     metrics = {collection.name: plan.distance or collection.distance for collection in collections}
     return hits_within_thresholds(hits, plan.thresholds, metrics)
 
@@ -199,7 +199,7 @@ class _JudgedHit:
     @property
     def language(self) -> Language:
         """The language by whose rules the collection analyses the hit's document."""
-        return analysed_in(self.view.table.collection, self.hit.source.metadata)
+        return analysed_in(self.view.collection, self.hit.source.metadata)
 
     def similarity_to(self, query: Query) -> float | None:
         """The similarity to the query; also None if the model knows no word of it."""
@@ -215,7 +215,7 @@ class _JudgedHit:
     @property
     def is_of_english_model(self) -> bool:
         """As `is_of_english_model`, of its collection."""
-        return is_of_english_model(self.view.table.collection)
+        return is_of_english_model(self.view.collection)
 
 
 async def _count_passages(
@@ -225,7 +225,7 @@ async def _count_passages(
 
     None unless all words are in memory, or soon will be. Strict statistics may not depend on that.
     """
-    if plan.strict or any(view.table.collection.attached for view in views):
+    if plan.strict or any(view.collection.attached for view in views):
         return None
     if not all([await view.table.expects_rows_in_memory() for view in views]):
         return None
@@ -300,7 +300,7 @@ def evidence_notes(hits: Sequence[Hit], query: Query, *, is_weak: bool) -> list[
     """
     if all(hit.similarity is None for hit in hits):
         return []
-    collections = [view.table.collection for view in query.views]
+    collections = [view.collection for view in query.views]
     known = {"English"}.union(*map(query_languages, collections))
     is_in_script_of_none = _is_in_other_script(query.text) and not any(
         _is_in_other_script(hit.chunk.text) for hit in hits
@@ -346,7 +346,7 @@ def _least_evidence(query: Query, hit: _JudgedHit, plan: SearchPlan, *, are_coun
     """
     if plan.thresholds.min_evidence is not None:
         return plan.thresholds.min_evidence
-    meaning, calibration = query.meaning_in(hit.view), hit.view.table.collection.calibration
+    meaning, calibration = query.meaning_in(hit.view), hit.view.collection.calibration
     is_known = hit.is_of_english_model or (are_counted and meaning and meaning.scale.related is not None)
     if plan.request_vector or not meaning or not is_known:
         return 0.0
