@@ -27,7 +27,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -214,6 +214,25 @@ def return_memory() -> None:
 PACKAGE = "refdesk"
 MODULES = {"cloud": "obstore", "ocr": "rapidocr", "otel": "opentelemetry.exporter.otlp.proto.http"}
 """A module that an extra brings, for extras that settings need."""
+
+
+def named_object(path: str, where: str) -> Any:  # noqa: ANN401 the operator's own
+    """What an operator's setting names: "package.module:name".
+
+    Raises:
+        ConfigurationError: the module can't be imported, or lacks the name. `where` begins the message.
+    """
+    module_name, _, name = path.partition(":")
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        why = f"importing its module raised {type(error).__name__}"  # whose message may hold anything
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            why = f"there is no module {error.name} in refdesk's environment"
+        raise ConfigurationError(f"{where} {path}, but {why}.") from error
+    if not hasattr(module, name):
+        raise ConfigurationError(f"{where} {path}, but that module has no {name}.")
+    return getattr(module, name)
 
 
 def installed_command(name: str) -> str:

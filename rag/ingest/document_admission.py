@@ -9,7 +9,6 @@ which may lack the words around a number that identify it.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import shutil
@@ -37,7 +36,7 @@ from rag.ingest.report import Outcome, in_numbers
 from rag.ingest.source_files import Budget, LocalFile, path_of, prefixes, printable
 from rag.originals import EXPIRES, expiry
 from rag.report import shortened
-from rag.runtime import FOREIGN_ERRORS, raise_own_cancellation
+from rag.runtime import FOREIGN_ERRORS, named_object, raise_own_cancellation
 from rag.store.write.change_collection import redefine
 from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.table_rows import KnownSource, NewSource
@@ -475,13 +474,7 @@ def unasked(settings: ModerationSettings) -> Moderator | None:
 
 
 def _calling(path: str) -> Ask:
-    module_name, _, name = path.partition(":")
-    try:
-        function = getattr(importlib.import_module(module_name), name, None)
-    except Exception as error:
-        raise ConfigurationError(
-            f"moderation.call is {path}, but importing its module raised {type(error).__name__}."
-        ) from error
+    function = named_object(path, "moderation.call is")
     if not inspect.iscoroutinefunction(function):
         raise ConfigurationError(
             f"moderation.call is {path}, which isn't an async def function of that module."

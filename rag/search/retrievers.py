@@ -6,16 +6,14 @@ and that is checked like the access of any chunk. If a retriever fails, the sear
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 import traceback
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
-from types import ModuleType
 from typing import Protocol, get_args, runtime_checkable
 
 import anyio
@@ -24,7 +22,7 @@ from rag.config.settings import RetrieverSettings
 from rag.corpus import NO_VECTORS, Collection, FieldType, Principal, Retrieved, Visibility
 from rag.errors import ConfigurationError, StoreError
 from rag.rank.fusion import WORD, WORDS
-from rag.runtime import FOREIGN_ERRORS, raise_own_cancellation
+from rag.runtime import FOREIGN_ERRORS, named_object, raise_own_cancellation
 from rag.store.read.attached.attached_reader import HeldReader, attachment_of, hold_for
 from rag.store.read.attached.attached_table import TableMemory
 from rag.store.read.schema import Ranking, ScoredChunk, StoredSource
@@ -230,7 +228,7 @@ def import_retrievers(settings: Mapping[str, RetrieverSettings]) -> None:
         ConfigurationError: a module can't be imported.
     """
     for name, retriever in settings.items():
-        _module(name, retriever)
+        _factory(name, retriever)
 
 
 def load_retrievers(settings: Mapping[str, RetrieverSettings]) -> list[RetrieverCollection]:
@@ -252,23 +250,15 @@ def load_retrievers(settings: Mapping[str, RetrieverSettings]) -> list[Retriever
     ]
 
 
-def _module(name: str, settings: RetrieverSettings) -> ModuleType:
-    try:
-        return importlib.import_module(settings.call.partition(":")[0])
-    except Exception as error:
-        raise ConfigurationError(
-            f"{_factory_call(name, settings)}, but that raised {type(error).__name__}."
-        ) from error
-
-
-def _factory_call(name: str, settings: RetrieverSettings) -> str:
-    return f"[retrievers.{name}] calls {settings.call}"
+def _factory(name: str, settings: RetrieverSettings) -> Callable[..., Retriever]:
+    factory: Callable[..., Retriever] = named_object(settings.call, f"[retrievers.{name}] calls")
+    return factory
 
 
 def _load(name: str, settings: RetrieverSettings) -> Retriever:
-    module, where = _module(name, settings), _factory_call(name, settings)
+    factory, where = _factory(name, settings), f"[retrievers.{name}] calls {settings.call}"
     try:
-        retriever: Retriever = getattr(module, settings.call.partition(":")[2])(**settings.options)
+        retriever = factory(**settings.options)
     except Exception as error:
         raise ConfigurationError(f"{where}, but that raised {type(error).__name__}.") from error
     if not inspect.iscoroutinefunction(getattr(retriever, "retrieve", None)):

@@ -6,7 +6,6 @@ and logs above DEBUG never repeat texts of the function, which can contain parts
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import logging
@@ -15,7 +14,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from math import inf
 from numbers import Real
-from types import ModuleType
 from typing import TypeAlias
 
 import anyio
@@ -23,7 +21,7 @@ import anyio
 from rag.answers import Hit, SubQuery
 from rag.config.profiles import CustomStage
 from rag.errors import ConfigurationError, RefdeskError
-from rag.runtime import FOREIGN_ERRORS, raise_own_cancellation
+from rag.runtime import FOREIGN_ERRORS, named_object, raise_own_cancellation
 from rag.search.recall import Query
 from rag.search.search_state import OpenStep, SearchState
 
@@ -42,27 +40,12 @@ def load_function(stage: CustomStage) -> CustomFunction:
     Raises:
         ConfigurationError: the module or the function doesn't exist, or it isn't `async def`.
     """
-    if isinstance(stage.call, str):
-        module_name, _, name = stage.call.partition(":")
-        function: CustomFunction | None = getattr(_module(stage.call, module_name), name, None)
-    else:
-        function, name = stage.call, ""
-    if function is None:
-        raise ConfigurationError(f"The stage custom calls {stage.called}, but that module has no {name}.")
+    function: CustomFunction = (
+        named_object(stage.call, "The stage custom calls") if isinstance(stage.call, str) else stage.call
+    )
     if not inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"The stage custom calls {stage.called}, which isn't an async def function.")
     return function
-
-
-def _module(path: str, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            why = f"there is no module {error.name} in refdesk's environment"
-        else:
-            why = f"importing its module raised {type(error).__name__}"
-        raise ConfigurationError(f"The stage custom calls {path}, but {why}.") from error
 
 
 async def call(stage: CustomStage, *arguments: object) -> object:
