@@ -210,7 +210,8 @@ async def open_or_list(
     else:
         target = await _at(desk, principal, name, path, after=after, limit=entries)
     if isinstance(target, Folder):
-        _check_no_part(part)
+        if replace(part, start=part.start or None, around=part.around or None) != WHOLE:
+            raise InvalidRequestError(A_LIST)
         return target
     if after is not None:
         raise InvalidRequestError(NO_FOLDER.format("after goes", "after") + CONTINUED)
@@ -255,11 +256,6 @@ async def _documents_below(
     if listing.filter:
         raise InvalidRequestError(NO_FOLDER.format("filter goes", "it"))
     return target
-
-
-def _check_no_part(part: Part) -> None:
-    if replace(part, start=part.start or None, around=part.around or None) != WHOLE:
-        raise InvalidRequestError(A_LIST)
 
 
 def reply_of_target(target: Extract | Folder, max_chars: int) -> SourceReply | FolderReply:

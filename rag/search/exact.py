@@ -359,7 +359,8 @@ def _in_text(
 ) -> list[MatchedChunk]:
     """The matched chunks of one source; if `joins`, one for each row."""
     visible = chunks_of_texts(stored, text)
-    searched = _chunks_with_all(visible, source.view.contains)  # the scan went by `source_condition`
+    # The scan went by `source_condition`, which doesn't have them.
+    searched = [chunk for chunk in visible if source.view.has_texts(chunk)]
     at = spans(text, needle, MOST_OCCURRENCES, until)
     matching = _with_headings(source, [*matched_chunks(text, visible, searched, at, needle)], needle)
     return [joined_row(text, row) for row in rows_of_matches(text, matching)] if joins else matching
@@ -378,12 +379,6 @@ def _with_headings(
         replace(matched, score=matched.score + above + IN_HEADING * in_section)
         for matched, in_section in zip(matching, in_sections, strict=True)
     ]
-
-
-def _chunks_with_all(visible: Sequence[Chunk], needles: Sequence[Needle]) -> Sequence[Chunk]:
-    for needle in needles:
-        visible = [chunk for chunk in visible if needle.occurs_in(chunk.text)]
-    return visible
 
 
 async def _candidates(matches: _Matches, limit: int) -> list[Candidate]:

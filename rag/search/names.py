@@ -87,7 +87,7 @@ async def _resolve(views: Sequence[View], names: Collection[str]) -> dict[str, s
     """As `resolve_names`, but for names without lines behind them."""
     ids = await resolve_ids(views, names)
     if places := [name for name in names if name not in ids and not is_surely_id(name)]:
-        ids |= await _by_place(views, places)
+        ids |= await to_thread.run_sync(_ids_at, await _placed(views), places)
     # Last, because it reads the summaries of all documents.
     if addresses := {name: forms for name in places if name not in ids and (forms := _addresses(name))}:
         ids |= await _by_address(views, addresses)
@@ -123,8 +123,7 @@ async def not_found(views: Sequence[View], name: str) -> str:
     """That nothing readable has a name, and which documents have all of its words in a name of theirs."""
     if is_surely_id(name):
         return NOT_FOUND
-    places = await concurrently([view.places for view in views])
-    near = await to_thread.run_sync(_with_words, [*zip(views, places, strict=True)], name)
+    near = await to_thread.run_sync(_with_words, await _placed(views), name)
     return NOT_FOUND + (NEAR.format(names_briefly(near, MOST_LISTED)) if near else "")
 
 
@@ -149,10 +148,9 @@ def _has_words(text: str, words: frozenset[str]) -> bool:
     return all(map(text.__contains__, words)) and words.issubset(_WORD.findall(text))
 
 
-async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, str]:
-    """The ids of the documents at these paths or with these titles."""
-    places = await concurrently([view.places for view in views])
-    return await to_thread.run_sync(_ids_at, [*zip(views, places, strict=True)], names)
+async def _placed(views: Sequence[View]) -> list[tuple[View, list[SourcePlace]]]:
+    """The views with the places of their documents."""
+    return [*zip(views, await concurrently([view.places for view in views]), strict=True)]
 
 
 def _ids_at(groups: Sequence[tuple[View, Sequence[SourcePlace]]], names: Sequence[str]) -> dict[str, str]:

@@ -582,12 +582,8 @@ async def _readable_hits(candidates: Sequence[Candidate], query: Query, alarm: A
     return [
         _hit(candidate, *visible[candidate.id], query)
         for candidate in candidates
-        if candidate.id in visible and _has_texts(candidate.view, visible[candidate.id][0])
+        if candidate.id in visible and candidate.view.has_texts(visible[candidate.id][0].chunk)
     ]
-
-
-def _has_texts(view: View, stored: StoredChunk) -> bool:
-    return all(text.occurs_in(stored.chunk.text) for text in view.contains)
 
 
 async def _visible(

@@ -13,7 +13,17 @@ from anyio import to_thread
 from rag.access import rule as access
 from rag.access.rule import bounds, walls
 from rag.answers import SearchRequest
-from rag.corpus import Access, AccessRecord, Binding, Collection, FieldType, LetterCase, Principal, Value
+from rag.corpus import (
+    Access,
+    AccessRecord,
+    Binding,
+    Chunk,
+    Collection,
+    FieldType,
+    LetterCase,
+    Principal,
+    Value,
+)
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.filters.folded_text import folded
 from rag.filters.grammar import (
@@ -253,6 +263,10 @@ class View:
             return True
         section = {OF_CHUNKS: chunk.section} if chunk.section else {}
         return matches(self.filter, {**self.values(source), **section})
+
+    def has_texts(self, chunk: Chunk) -> bool:
+        """Whether a chunk has all texts that a hit must contain, which the engine's SQL only sifts."""
+        return all(text.occurs_in(chunk.text) for text in self.contains)
 
     def may_match_now(self, source: StoredSource) -> bool:
         """Whether only the resolved filter withholds the source, which may have changed since."""

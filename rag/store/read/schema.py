@@ -322,20 +322,10 @@ def flags_record(fields: Mapping[str, Any], digest: str) -> PassageFlags | None:
     return None
 
 
-def revision_record(fields: Mapping[str, Any], digest: str) -> str | None:
-    """The revision among the parsed `fields` of a source with this digest, if it was recorded."""
-    match fields.get(REVISION):
-        case [str(cut), str(revision)] if cut == digest:
-            return revision
-    return None
-
-
-def lines_record(fields: Mapping[str, Any], digest: str) -> tuple[int, ...]:
-    """The lines among the parsed `fields` of a source with this digest; none if they weren't recorded."""
-    match fields.get(LINES):
-        case [str(cut), list(lines)] if cut == digest:
-            return tuple(lines)
-    return ()
+def record_as_cut(fields: Mapping[str, Any], key: str, digest: str) -> Any:  # noqa: ANN401 what JSON holds
+    """The revision or the lines among the parsed `fields`; None unless recorded for this digest."""
+    cut, value = fields.get(key, (None, None))
+    return value if cut == digest else None
 
 
 def former_record(fields: str) -> dict[str, tuple[bytes, ...]]:
@@ -366,8 +356,8 @@ def source_record(row: Mapping[str, Any], collection: str) -> Source:
         without_vector=without_vector,
         file=FileState(*fields[FILE]) if fields.get(FILE) else None,
         flags=flags_record(fields, digest),
-        revision=revision_record(fields, digest),
-        lines=lines_record(fields, digest),
+        revision=record_as_cut(fields, REVISION, digest),
+        lines=tuple(record_as_cut(fields, LINES, digest) or ()),
         **values,
     )
 

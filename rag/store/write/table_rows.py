@@ -443,7 +443,7 @@ class WholeSource:
     def marks(self) -> Marks:
         """The marks of its chunks, if its revision was recorded, and those of former revisions."""
         digest, _ = schema.split_digest(self.row["digest"])
-        revision = schema.revision_record(json.loads(self.row["fields"]), digest)
+        revision = schema.record_as_cut(json.loads(self.row["fields"]), schema.REVISION, digest)
         former = schema.former_record(self.row["fields"])
         return former if revision is None else {revision: tuple(map(mark, self.texts)), **former}
 
