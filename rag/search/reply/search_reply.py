@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny
@@ -150,19 +151,9 @@ def search_reply(
     `pages`, or else, with `urls`, its resource's URI. Models read `brief` records.
     """
     shown = [*answer.hits, *(copy for hit in answer.hits for copy in hit.copies)]
-    places, question = places_of_namesakes(hit.source for hit in shown), words(answer.question)
-    hits = [
-        hit_record(hit, vectors=vectors, urls=urls, pages=pages, brief=brief).model_copy(
-            update={
-                "cite_as": cite_as(hit, places.get(hit.source.id, ""), question),
-                "also_in": _also_in(hit, places) or None,
-                "stale": answer.stale.get(hit.source.id),
-                "flags": list(answer.flags.get(hit.chunk.id, ())) or None,
-                "lists": _lists(answer, hit) or None,
-            }
-        )
-        for hit in answer.hits
-    ]
+    places = places_of_namesakes(hit.source for hit in shown)
+    record = partial(_hit_record, answer, places, vectors=vectors, urls=urls, pages=pages, brief=brief)
+    hits = [record(hit) for hit in answer.hits]
     if brief:
         answer = replace(answer, searched=())
     if answer.context:
@@ -287,10 +278,9 @@ def _truncate(reply: SearchReply, max_chars: int) -> SearchReply:
     return reply
 
 
-def hit_record(
-    hit: Hit, *, vectors: bool, urls: bool = False, pages: str = "", brief: bool = False
+def _hit_record(  # noqa: PLR0913 the arguments of `search_reply`
+    answer: Answer, places: Mapping[str, str], hit: Hit, *, vectors: bool, urls: bool, pages: str, brief: bool
 ) -> HitRecord:
-    """A hit as JSON, with its vector or without. `search_reply` says what stands for a missing URL."""
     source, url = hit.source, shown_url(hit.source)
     uri = resource_uri(source.collection, hit.cited)
     metadata = shown_metadata(source, hit.fields, only_declared=brief)
@@ -302,10 +292,13 @@ def hit_record(
         revision=source.revision,
         collection=source.collection,
         title=label(source.title) if urls or not brief else None,
-        cite_as=cite_as(hit),
+        cite_as=cite_as(hit, places.get(source.id, ""), words(answer.question)),
+        also_in=_also_in(hit, places) or None,
         url=url or (passage_page(pages, hit.cited, source.revision) if pages else uri if urls else None),
         page=hit.shown_chunks[0].page,
         **shown_dates(source, hit.dating),
+        stale=answer.stale.get(source.id),
+        flags=list(answer.flags.get(hit.chunk.id, ())) or None,
         header=label(hit.header) or None,
         text=disarm(hit.text, from_prose=hit.span.start == 0),  # a later text may begin inside of a fence
         start=hit.span.start,
@@ -316,7 +309,7 @@ def hit_record(
         matches=[asdict(occurrence) for occurrence in hit.occurrences] or None,
         match_count=hit.occurrence_count or None,
         tokens=hit.shown_tokens,
-        lists=None,
+        lists=_lists(answer, hit) or None,
         score=round(hit.score, SCORE_DIGITS),
         similarity=None if hit.similarity is None else round(hit.similarity, 4),
         metadata=metadata or None,

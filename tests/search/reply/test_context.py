@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rag.answers import Context, Excerpt, Hit
+from rag.answers import Answer, Context, Excerpt, Hit
 from rag.corpus import Chunk, Source
 from rag.models.text_encoder import BUILTIN_MODEL, Tokens
 from rag.search.answer_citations import parse_answer
@@ -22,7 +22,7 @@ from rag.search.reply.reply_parts import (
     cite_as,
     places_of_namesakes,
 )
-from rag.search.reply.search_reply import hit_record
+from rag.search.reply.search_reply import search_reply
 from rag.search.reply.untrusted import disarm
 from rag.text.plain_text import sentences
 from rag.uris import PAGE_LABELS_KEY
@@ -404,4 +404,4 @@ def test_a_hit_within_a_table_shows_the_header_row() -> None:
     assert assemble_context(
         [hit], budget=99, token_spans=lambda text: [(at, at + 1) for at in range(len(text))]
     ).text.startswith("[s/3]\n| Name | Wins |\n| Ann | 3 |")
-    assert hit_record(hit, vectors=False).header == "| Name | Wins |"
+    assert search_reply(Answer((hit,)), None).results[0].header == "| Name | Wins |"
