@@ -451,7 +451,7 @@ async def _index_problem(database: lancedb.AsyncConnection, collection: Collecti
     except (RuntimeError, ValueError, OSError):
         return "They can't be read."
     there = {column for index in indexes for column in index.columns}
-    if missing := sorted(needed.keys() - there):
+    if missing := sorted(needed - there):
         return f"The index on {', '.join(missing)} is missing: searches are slow or fail."
     for index in indexes:
         try:

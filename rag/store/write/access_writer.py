@@ -100,7 +100,7 @@ class AccessTable:
     async def purge(self) -> None:
         """Rewrite the table, so that no file contains what was deleted."""
         with engine_errors("purging access records"):
-            await table_maintenance.purge_records(self._data, self._table)
+            await table_maintenance.purge_rows(self._data, self._table, "uri")
 
 
 @asynccontextmanager

@@ -160,16 +160,7 @@ async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -
     now = catalog.collection_record(rows[0]) if rows else collection
     if now.embedder != collection.embedder:
         raise BusyError(f"The collection {collection.name!r} was rebuilt meanwhile. Run the command again.")
-    return replace(
-        collection,
-        fields=now.fields,
-        chunking=now.chunking,
-        build=now.build,
-        former=now.former,
-        coming=now.coming,
-        language=now.language,
-        languages=now.languages,
-    )
+    return now
 
 
 async def copy_labels(data: Home, collection: Collection) -> bool:

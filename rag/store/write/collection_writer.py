@@ -502,7 +502,7 @@ class CollectionWriter:
         """
         with engine_errors("purging"):
             await self._forget_former()
-            await table_maintenance.purge_chunks(self.data, self._chunks, self.collection)
+            await table_maintenance.purge_rows(self.data, self._chunks, "seq")
             await table_maintenance.purge_rows(self.data, self._sources, "length")
         await self._access.purge()
         forget_origins(self.data, self.collection.tenant, self.collection.name)

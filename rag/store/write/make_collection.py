@@ -143,8 +143,16 @@ async def tag_collection(data: Home, collection: Collection, name: str, descript
     async with open_writer(data, collection) as writer:
         collection = writer.collection
         collection_tables.check_space(data, collection, collection_tables.current_build(collection))
-        build = collection_tables.new_number(data, TAG_BUILD)
-        tag = replace(tag_of(collection, name, description), build=build, created_at=datetime.now(UTC))
+        tag = replace(
+            collection,
+            name=name,
+            description=description,
+            created_at=datetime.now(UTC),
+            build=collection_tables.new_number(data, TAG_BUILD),
+            former=None,
+            coming=None,
+            tag_of=collection.name,
+        )
         letters = tag_letters(tag, read_key(data))
         try:
             with locked(data, f"{tenant}.{name}", seconds=0), engine_errors("making the tag"):
@@ -232,19 +240,6 @@ async def _create_tables(data: Home, database: lancedb.AsyncConnection, collecti
 
 TAG_BUILD = 1  # a collection made meanwhile under this name has build 0, so tables don't clash
 BATCH_ROWS = 4_096  # of chunks: some 10 MB
-
-
-def tag_of(collection: Collection, name: str, description: str) -> Collection:
-    """The definition of a tag of a collection, without `created_at`."""
-    return replace(
-        collection,
-        name=name,
-        description=description,
-        build=TAG_BUILD,
-        former=None,
-        coming=None,
-        tag_of=collection.name,
-    )
 
 
 async def copy_rows(

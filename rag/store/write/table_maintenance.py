@@ -20,14 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from lancedb.index import FTS, BTree, IvfSq, LabelList
 
-from rag.corpus import Collection, FieldType
+from rag.corpus import Collection
 from rag.errors import StoreError
 from rag.filters.grammar import literal
 from rag.home import Bucket, Home
@@ -72,23 +71,19 @@ each row of the table. With the last share, a change writes less than a megabyte
 MAX_FILES = 64  # of a table; beyond, all are merged, which rewrites it
 SMALL_LOOKED_AT = 16  # every 16 versions of a small table in a bucket, two in a row are looked at
 MAX_OLD_VERSIONS = 2000  # files of some KiB, which slow nothing down; dropping them rewrites indexes
-_Index: TypeAlias = FTS | BTree | LabelList | IvfSq
+_OF_WORDS = FTS(  # `rag.store.read.word_analysis` has prepared the words
+    base_tokenizer="whitespace",
+    with_position=True,
+    max_token_length=None,
+    lower_case=False,
+    stem=False,
+    remove_stop_words=False,
+    ascii_folding=False,
+)
 _OF_VECTORS = IvfSq(distance_type="cosine")
-_RECORD_INDEXES: dict[str, _Index] = {"labels": LabelList(), "collection": BTree()}
-_NEEDED: dict[str, _Index] = {
-    TERMS: FTS(  # `rag.store.read.word_analysis` has prepared the words
-        base_tokenizer="whitespace",
-        with_position=True,
-        max_token_length=None,
-        lower_case=False,
-        stem=False,
-        remove_stop_words=False,
-        ascii_folding=False,
-    ),
-    "id": BTree(),
-    "source_id": BTree(),
-}
-"""The indexes of a chunk table that every search of a large one needs, by column."""
+_NEEDED = (TERMS, "id", "source_id")
+"""The columns of a chunk table whose indexes every search of a large one needs."""
+_OF_RECORDS = ("labels", "collection")
 CLOCK_STEP = 2.0  # seconds: the coarsest resolution of file times
 
 
@@ -102,21 +97,25 @@ async def create_chunk_indexes(chunks: lancedb.AsyncTable, *, coming: int = 0) -
     await _create_missing(chunks, _NEEDED)
 
 
-async def _create_missing(table: lancedb.AsyncTable, indexes: Mapping[str, _Index]) -> None:
-    for column in indexes.keys() - await _indexed_columns(table):
-        await table.create_index(column, config=cast("Any", indexes[column]))
+async def _create_missing(table: lancedb.AsyncTable, columns: Iterable[str]) -> None:
+    for column in {*columns} - await _indexed_columns(table):
+        await _index(table, column)
+
+
+async def _index(table: lancedb.AsyncTable, column: str) -> None:
+    """Create or rebuild the index that suits a column: of words, vectors, lists, or single values."""
+    special: dict[str, Any] = {TERMS: _OF_WORDS, "vector": _OF_VECTORS}
+    of_lists = pa.types.is_list((await table.schema()).field(column).type)
+    await table.create_index(column, config=special.get(column) or (LabelList() if of_lists else BTree()))
 
 
 async def _indexed_columns(chunks: lancedb.AsyncTable) -> set[str]:
     return {column for index in await chunks.list_indices() for column in index.columns}
 
 
-def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, _Index]:
-    """The indexes that filtered searches of a large chunk table need, by column."""
-    lists: dict[str, _Index] = {"labels": LabelList(), "section": LabelList()}
-    return lists | {
-        field_column(name): LabelList() if kind == "string list" else BTree() for name, kind in fields.items()
-    }
+def _filtered_columns(collection: Collection) -> list[str]:
+    """The columns of a large chunk table whose indexes filtered searches need."""
+    return ["labels", "section", *map(field_column, collection.fields)]
 
 
 async def compact(
@@ -145,7 +144,7 @@ async def compact(
         await drop_bare_versions(chunks, sources)
         return
     await create_chunk_indexes(chunks)
-    await _create_missing(chunks, _large_indexes(collection.fields))
+    await _create_missing(chunks, _filtered_columns(collection))
     await _index_ids(sources)
     many = await _unindexed_rows(chunks) > rows * MANY_SHARE
     for table in (chunks, sources):
@@ -226,7 +225,7 @@ async def _unindexed_rows(table: lancedb.AsyncTable) -> int:
 
 async def _index_ids(table: lancedb.AsyncTable) -> None:
     if await table.count_rows() >= MANY_SOURCES and "id" not in await _indexed_columns(table):
-        await table.create_index("id", config=BTree())
+        await _index(table, "id")
 
 
 async def _optimize(table: lancedb.AsyncTable, keep: timedelta | None = None) -> None:
@@ -249,7 +248,7 @@ async def compact_records(records: lancedb.AsyncTable) -> None:
         await _optimize(records)
         await drop_bare_versions(records)
         return
-    await _create_missing(records, _RECORD_INDEXES)
+    await _create_missing(records, _OF_RECORDS)
     await _index_ids(records)
     if await is_behind(records) or await _has_built_up(records):
         await _optimize(records)
@@ -265,37 +264,22 @@ async def rebuild_indexes(
     for index in await chunks.list_indices():
         if index.columns[0] not in needed:
             await chunks.drop_index(index.name)
-    for column, config in needed.items():
-        await chunks.create_index(column, config=cast("Any", config))
+    for column in needed:
+        await _index(chunks, column)
     await _optimize(chunks)
     await _optimize(sources)
 
 
-async def needed_indexes(chunks: lancedb.AsyncTable, collection: Collection) -> dict[str, _Index]:
-    """The indexes that a chunk table of this size needs, by column."""
-    return {} if await chunks.count_rows() < LARGE_ROWS else _all_indexes(collection)
+async def needed_indexes(chunks: lancedb.AsyncTable, collection: Collection) -> set[str]:
+    """The columns that a chunk table of this size needs an index on."""
+    is_large = await chunks.count_rows() >= LARGE_ROWS
+    return {*_NEEDED, *_filtered_columns(collection), "vector"} if is_large else set()
 
 
-def _all_indexes(collection: Collection) -> dict[str, _Index]:
-    return {**_NEEDED, **_large_indexes(collection.fields), "vector": _OF_VECTORS}
-
-
-async def purge_chunks(data: Home, chunks: lancedb.AsyncTable, collection: Collection) -> None:
-    """As `purge_rows`, of a chunk table."""
-    await purge_rows(data, chunks, "seq", _all_indexes(collection))
-
-
-async def purge_records(data: Home, records: lancedb.AsyncTable) -> None:
-    """As `purge_rows`, of a table of access records."""
-    await purge_rows(data, records, "uri", _RECORD_INDEXES)
-
-
-async def purge_rows(
-    data: Home, table: lancedb.AsyncTable, column: str, indexes: Mapping[str, Any] = MappingProxyType({})
-) -> None:
+async def purge_rows(data: Home, table: lancedb.AsyncTable, column: str) -> None:
     """Rewrite a table and its indexes, so that no file contains deleted content.
 
-    `column` is any column without an index. `indexes` has those that aren't B-trees, by column.
+    `column` is any column without an index.
 
     Raises:
         StoreError: old files are still there.
@@ -305,12 +289,12 @@ async def purge_rows(
     # indexes keep words of deleted rows. Searches still find everything: they scan rows outside an index.
     await table.update(updates_sql={column: column})
     for indexed in await _indexed_columns(table):
-        await table.create_index(indexed, config=indexes.get(indexed, BTree()))
+        await _index(table, indexed)
     await _drop_versions(data, table, before)
 
 
 async def _index_vectors(chunks: lancedb.AsyncTable) -> None:
-    await chunks.create_index("vector", config=cast("Any", _OF_VECTORS))
+    await _index(chunks, "vector")
 
 
 async def _drop_versions(data: Home, table: lancedb.AsyncTable, before: set[str]) -> None:
