@@ -392,7 +392,7 @@ class Clock:
         return datetime.fromtimestamp(wall, UTC)
 
 
-RECIPE = 19
+RECIPE = 20
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored again."""
 SCANNED = "ocr"  # part of the digests of files that OCR may have read
 SIDECAR_SUFFIX = ".meta.toml"
