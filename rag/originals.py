@@ -232,7 +232,8 @@ Letters right before it must be a word (handbook2023, FY2023), so rfc1951 has no
 its day, as in 1798-03-05: alone it is more often another number.
 """
 VERSION_IN_NAME = re.compile(
-    r"(?<![^\W_])(?:v(?:ersion)?[ ._-]?(?P<number>[0-9]+(?:\.[0-9]+)*)(?![0-9])"
+    r"(?<![^\W_])(?:(?:v(?:ersi(?:on|e|ón|one)|ersão)?|версия|версии)[ ._-]?"
+    r"(?P<number>[0-9]+(?:\.[0-9]+)*)(?![0-9])"
     r"|(?P<count>[0-9]{1,2})(?:\.|st|nd|rd|th|[aoªº]|er?|ème)?[ _-]"
     r"(?:änderung(?:ssatzung)?|fassung|nachtrag|amendment|r[eé]visi(?:on|one|ón)|revisão|herziening|реда[кц]ція|редакция)"
     r"|(?:rev(?:ision)?|fassung)[ ._-]?(?:(?P<edition>[0-9]+)|(?P<letter>[a-z]))"
@@ -244,6 +245,8 @@ VERSION_IN_NAME = re.compile(
 
 
 DatedBy: TypeAlias = Literal["document", "text", "path", "file"]
+Version: TypeAlias = tuple[str, tuple[int, ...]]
+"""The kind of a version, a group of `VERSION_IN_NAME`, and its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +260,7 @@ class Dating:
     first: date
     last: date
     by: DatedBy
-    version: tuple[str, tuple[int, ...]] | None = field(default=None, compare=False)
+    version: Version | None = field(default=None, compare=False)
 
     @property
     def is_called_old(self) -> bool:
@@ -295,7 +298,7 @@ def dating(source: Source) -> Dating | None:
     ended = _dating_in(last, "text")
     # The last change is only an upper limit for when the document was valid.
     day = min(changed.date(), source.ingested_at.date(), ended.last if ended else date.max)
-    return Dating(day, day, "file", _version_in(name))
+    return Dating(day, day, "file", version_in(name))
 
 
 def _dating_in(iso: str, by: DatedBy) -> Dating | None:
@@ -304,8 +307,8 @@ def _dating_in(iso: str, by: DatedBy) -> Dating | None:
     return _dating_of(Day(*(int(part or 0) for part in parts.groups())), by) if parts else None
 
 
-def _version_in(name: str) -> tuple[str, tuple[int, ...]] | None:
-    """The kind and the number of the last version in a name: "a/plan v2.1.md" -> number, (2, 1)."""
+def version_in(name: str) -> Version | None:
+    """The last version in a name, or in a question: "a/plan v2.1.md" -> number, (2, 1)."""
     matches = [*VERSION_IN_NAME.finditer(name)]
     kind = matches[-1].lastgroup if matches else None
     match kind:

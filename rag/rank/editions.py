@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rag.answers import Hit
 from rag.corpus import Source
-from rag.originals import DATE_IN_NAME, VERSION_IN_NAME, Dating, dating
+from rag.originals import DATE_IN_NAME, VERSION_IN_NAME, Dating, Version, dating, version_in
 from rag.rank.diversity import Verdict, distinct, jaccard
 from rag.rank.fusion import DAY, aged_score
 from rag.text.dates import in_common_years
@@ -88,6 +88,8 @@ _AFTER_YEAR: Mapping[Bound, re.Pattern[str]] = {
     "since": re.compile(r"\s*(?:on\b|onwards?\b|年?(?:以降|以后|以後|之后|之後|以来|以來)|년\s*이후|के\ बाद)"),
     "before": re.compile(r"\s*(?:年?(?:以前|之前)|년\s*이전|से\ पहले)"),
 }
+_BEYOND = re.compile(r"\s*(?:[-–+&]|(?:or|and|to|oder|und|bis|ou|et|y|e|à|a|o|of|en|или|и)\b)", re.IGNORECASE)
+"""Behind a version of several, or of all from it on: "version 2 or later", "2 to 3"."""
 _OF_ASKER = re.compile(
     r"\W*(?:and\s+|but\s+|und\s+)?(?:I|I['’]\w+|we|my|our|ich|wir|mein\w*|je|nous|mon|я|мы|我|我们)\b",
     re.IGNORECASE,
@@ -98,11 +100,15 @@ _LONG_NUMBER = re.compile(r"[0-9]{3,}")  # in a name without dates; shorter ones
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
-    """The `years` that a question asks for, or the present (`today`) if empty; and the `excluded` ones."""
+    """The `years` that a question asks for, or the present (`today`) if empty; and the `excluded` ones.
+
+    Or the one `version`, like "version 2": then dates don't matter.
+    """
 
     years: frozenset[int] = frozenset()
     today: date = NO_FUTURE
     excluded: frozenset[int] = frozenset()
+    version: Version | None = None
 
     def prefers(self, first: Dating | None, second: Dating | None) -> bool:
         """Whether the question prefers a document of the `first` date to one of the `second`.
@@ -112,13 +118,20 @@ class AskedTime:
         before them, which was still valid. Overlapping dates, like 2023 and May 2023, are equal. Excluded
         years come last.
         """
-        if first is None or second is None:
+        if self.version or first is None or second is None:
             return False
         if (is_excluded := self._excludes(second)) != self._excludes(first):
             return is_excluded
         if not self.years:
             return self._is_newer(first, second)
         return self._years_away(first) < self._years_away(second)
+
+    def asks_version_of(self, source: Source) -> bool:
+        """Whether a document's name has the version that the question asks for: 2 asks for 2.1, too."""
+        named = self.version and version_in(source.name)
+        if not self.version or not named or named[0] != self.version[0]:
+            return False
+        return named[1][: len(self.version[1])] == self.version[1]
 
     def _is_newer(self, first: Dating, second: Dating) -> bool:
         if first.is_called_old != second.is_called_old:
@@ -172,8 +185,20 @@ def asked_time(question: str, today: date = NO_FUTURE) -> AskedTime | None:
     # "Since 2018" asks for what holds now; only other years ask for editions of their own.
     if asked_years := years["in"] | years["before"]:
         return AskedTime(frozenset(asked_years), excluded=excluded)
+    if version := _asked_version(question):
+        return AskedTime(version=version)
     asks = years["since"] or excluded or _PRESENT.search(question)
     return AskedTime(today=today, excluded=excluded) if asks else None
+
+
+def _asked_version(question: str) -> Version | None:
+    """The version that a question asks for; None if it names several, or those before or after one."""
+    named = [match for match in VERSION_IN_NAME.finditer(question) if not (match["old"] or match["new"])]
+    if len({match[0] for match in named}) != 1:
+        return None
+    start, end = named[0].span()
+    bound = _bound(question[max(0, start - _NEAR) : start], question[end : end + _NEAR])
+    return version_in(named[0][0]) if bound == "in" and not _BEYOND.match(question, end) else None
 
 
 def _asking_clauses(question: str) -> list[str]:
@@ -211,12 +236,13 @@ def prefer_editions(hits: Sequence[Hit], wanted_time: AskedTime) -> list[Hit]:
     whatever its document's date: the year may be a part of a name, as in Windows Server 2019.
     """
     datings = [dating(hit.source) for hit in hits]
+    are_asked = [wanted_time.asks_version_of(hit.source) for hit in hits]
     are_editions = _editions(hits)
     asked_years = {str(year) for year in wanted_time.years}
     scores = [
         aged_score(hit.score, OTHER_EDITION, weight=1.0)
         if any(
-            wanted_time.prefers(datings[edition], datings[index])
+            are_asked[edition] > are_asked[index] or wanted_time.prefers(datings[edition], datings[index])
             for edition in np.flatnonzero(are_editions[index])
         )
         and asked_years.isdisjoint(words(hit.text))

@@ -61,6 +61,7 @@ DIFFERING = (  # invoices and reports of each month are as alike as editions
 NEWER_EDITIONS = "Newer ones come before older ones."
 COMPARE_DATES = "Compare their dates."
 OF_YEARS = "Of several editions of a document, the one of {} is preferred, or else the last one before."
+OF_VERSION = "Of several editions of a document, the version that the query names is preferred."
 NOT_OF_YEARS = "Of several editions of a document, the newest one that isn't of {} is preferred."
 BY_FILES = "Where documents state no date, versions in their names and the times of their files tell."
 ACCENTED = "Accents and spaces count in quotation marks. Some passages contain {}."
@@ -282,6 +283,8 @@ def _with_source_of_dates(note: str, hits: Iterable[Hit]) -> str:
 
 
 def _edition_note(wanted_time: editions.AskedTime) -> str:
+    if wanted_time.version:
+        return OF_VERSION
     years = " and ".join(map(str, sorted(wanted_time.years or wanted_time.excluded)))
     if wanted_time.years:
         return OF_YEARS.format(years)

@@ -598,3 +598,31 @@ def test_what_has_a_word_of_the_question_is_no_copy_of_what_lacks_it() -> None:
     assert _copies(first, second, question="fee clock") == ["2018.md", "2023.md"]
     assert _copies(first, second, question="fee dial") == ["2023.md"]
     assert _copies(("a.md", _rule(40)), ("b.md", _rule(40, "dial")), question="fee dial") == ["a.md", "b.md"]
+
+
+@pytest.mark.parametrize(
+    ("question", "version"),
+    [
+        ("What was the price in version 2?", ("number", (2,))),
+        ("prijs versie 2", ("number", (2,))),
+        ("versión 1.3 del contrato", ("number", (1, 3))),
+        ("the fee in Rev B", ("letter", (98,))),
+        ("version 2 or later", None),
+        ("since version 2", None),
+        ("changes from version 1 to version 2", None),
+        ("what is new in the price list", None),
+    ],
+)
+def test_a_question_asks_for_the_one_version_that_it_names(
+    question: str, version: tuple[str, tuple[int, ...]] | None
+) -> None:
+    wanted_time = asked_time(question)
+    assert (wanted_time.version if wanted_time else None) == version
+
+
+def test_the_version_that_a_question_names_comes_before_newer_ones() -> None:
+    older, newer = _hit("quotation v1.docx", 0.5), _hit("quotation v2.docx", 0.6)
+    wanted_time = asked_time("delivery in version 1")
+    assert wanted_time
+    assert _paths(prefer_editions([newer, older], wanted_time)) == ["quotation v1.docx", "quotation v2.docx"]
+    assert _paths(prefer_editions([newer, older], PRESENT)) == ["quotation v2.docx", "quotation v1.docx"]
