@@ -338,7 +338,6 @@ def variables_that_count(settings: Settings, names: Iterable[str]) -> set[str]:
 
 
 def _has_bucket(settings: Settings) -> bool:
-    """Whether a tenant has its documents in its own bucket."""
     with suppress(RefdeskError):
         return any("://" in address for address in storages_of(settings.home).values())
     return False

@@ -267,7 +267,6 @@ class Unanswered:
         self._pop(message.id)
 
     async def _settle_unanswered(self, id_: str | int) -> None:
-        """Stop counting a request that was cancelled."""
         if (number := self._pop(id_)) is not None:
             await self._output.settle(number)
 

@@ -168,7 +168,6 @@ def _asked_in(collection: str, judged: JudgedSet) -> JudgedSet:
 
 
 def _with_tenant(settings: Settings) -> Settings:
-    """The settings with the tenant filled in."""
     principal = settings.principal.model_copy(update={"tenant": tenant_of(settings)})
     return settings.model_copy(update={"principal": principal})
 

@@ -259,7 +259,6 @@ def _set_key(model: RemoteModel) -> str:
 
 
 def _headers(model: RemoteModel, environment: Mapping[str, str]) -> dict[str, str]:
-    """The headers of the options, with their values."""
     headers = dict(model.options.headers)
     for name, variable in model.options.headers_env.items():
         value = environment.get(variable)

@@ -165,7 +165,6 @@ def blocking_client(**options: Any) -> httpx2.Client:  # noqa: ANN401 those of t
 
 
 def _transport(url: httpx2.URL, proxy: Proxy | None) -> httpx2.AsyncHTTPTransport:
-    """The connections to the host of `url`."""
     try:
         # Without encryption no certificate is needed, so an unusable SSL_CERT_FILE doesn't matter.
         trusted = url.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -285,7 +285,6 @@ def uncited_paragraphs(answer: str) -> tuple[str, ...]:
 
 
 def _states(text: str, following: str) -> bool:
-    """Whether a paragraph without citations states something."""
     if not _WORD.search(text) or text.lstrip().startswith(">") or _HEADING.match(text):
         return False
     if text.lstrip().startswith("|") and TABLE_RULE.match(following):
@@ -433,7 +432,6 @@ async def _removed_citation(desk: Desk, principal: Principal, id_: str) -> Check
 
 
 async def _lasting_citation(desk: Desk, principal: Principal, id_: str, extract: Extract) -> CheckedCitation:
-    """A citation with a revision, and what became of its passages."""
     try:
         now = await desk.extract(principal, id_, max_chars=sys.maxsize, part=AS_CITED)
     except InvalidRequestError:
@@ -497,5 +495,4 @@ def _where(extract: Extract, quote: str) -> tuple[str, ...]:
 
 
 def _text_of(extract: Extract, chunks: Sequence[Chunk]) -> str:
-    """The text from the first chunk to the last."""
     return extract.text[chunks[0].start : chunks[-1].end]

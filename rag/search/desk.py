@@ -592,7 +592,6 @@ class Desk:
         return [view for view, is_readable in zip(views, readable, strict=True) if is_readable]
 
     async def _locate(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
-        """A readable source, and the view of its collection."""
         views = await self._all_views(principal)
         for view in views:
             stored = (await view.table.sources([source_id])).get(source_id)

@@ -240,7 +240,6 @@ def _collections(state: SearchState) -> list[Collection]:
 
 
 def _is_needed(plan: SearchPlan) -> bool:
-    """Whether the plan can't do without vectors."""
     return plan.mode == "dense" or (plan.mode == "hybrid" and not plan.degrade)
 
 
@@ -291,7 +290,6 @@ def _check_dimension(identity: EmbedderIdentity, collections: Sequence[Collectio
 
 
 def _is_comparable(collection: Collection, identity: EmbedderIdentity | None) -> bool:
-    """Whether vectors of this identity are comparable with the collection's."""
     theirs = collection.embedder
     return identity is not None and (theirs == identity or theirs.may_compare(identity))
 

@@ -210,7 +210,6 @@ async def recall(queries: Sequence[Query], plan: SearchPlan) -> list[QueryRankin
 async def _rankings(
     query: Query, readers: Mapping[CollectionReader, RankingsOfTable], plan: SearchPlan
 ) -> QueryRankings:
-    """The rankings of one query in the tables of its views."""
     if plan.mode != "dense":
         readers = await _pooled(query, readers)
     # The predicate is made once for both rankings: it can hold thousands of ids.
@@ -278,7 +277,6 @@ def _respelt(
 
 
 async def _dense(table: RankingsOfTable, meaning: Meaning, plan: SearchPlan, where: str) -> Ranking:
-    """The dense ranking of a view, by similarity."""
     ranking = await table.dense(meaning.vector, plan.candidates, where)
     if meaning.scale == AS_IT_IS:
         return ranking
@@ -510,7 +508,6 @@ def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def _best_of_tables(rankings: Mapping[View, Ranking]) -> Mapping[str, float]:
-    """The rankings of all tables as one, each chunk once with its best score."""
     return best_scores(
         (scored.stored.id, scored.score) for ranking in rankings.values() for scored in ranking
     )

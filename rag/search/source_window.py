@@ -543,7 +543,6 @@ def _target_from(whole: Span, start: int | None, notes: tuple[str, ...] = ()) ->
 
 
 def _window(text: str, target: _Target, part: Part, max_chars: int) -> Span:
-    """The window on the target that fits into `max_chars`."""
     if part.outline:
         return Span(target.whole.start, target.whole.start)
     return between_words(text, centered_window(target.whole, target.middle, max_chars), target.whole)

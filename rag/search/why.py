@@ -370,7 +370,6 @@ AMONG_HITS = "It is among the hits."
 
 
 def _follow(source: Source, answer: Answer, plan: SearchPlan) -> SourceTrace:
-    """The trace of a source that a ranking has."""
     steps = [step for step in answer.steps if step.hit_ids]
     last = next((step for step in reversed(steps) if _best(source, step)), steps[0])
     chunk_id = next((hit.chunk.id for hit in answer.hits if _of(source, hit.chunk.id)), _best(source, last))

@@ -332,7 +332,6 @@ def _written(head: str) -> list[_Written]:
 
 
 def _date_of(words: re.Match[str], dates: Sequence[_Written]) -> _Written | None:
-    """The date that belongs to these words."""
     kind = words.lastgroup or ""
     if kind == "behind":
         return next((date for date in dates if date.end <= words.start() <= date.end + 1), None)

@@ -117,7 +117,6 @@ class PassagePages:
             return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, FAULT)
 
     async def _page(self, request: Request, principals: Sequence[Principal]) -> str:
-        """The page for the first principal that may read the passage."""
         id_, asked = request.path_params["id"], request.query_params.get("around", "")
         around = min(int(asked), MOST_AROUND) if re.fullmatch("[0-9]{1,6}", asked) else AROUND
         client = request.client.host if request.client else None

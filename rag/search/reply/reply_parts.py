@@ -88,7 +88,6 @@ def missing_notes(sources: Iterable[Source]) -> list[str]:
 
 
 def _json_value(value: Value) -> str | int | float | bool | list[str]:
-    """The value of a declared field as JSON has it."""
     match value:
         case str():
             return label(value)
@@ -297,7 +296,6 @@ def _place(path: str) -> str:
 
 
 def _pages(hit: Hit) -> str:
-    """The pages from the first shown chunk to the last."""
     pages: Sequence[int] = [chunk.page for chunk in hit.shown_chunks if chunk.page is not None]
     if not pages:
         return ""

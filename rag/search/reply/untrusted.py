@@ -166,7 +166,6 @@ def with_line_numbers(text: str, first: int) -> str:
 
 
 def _with_spaces(text: str, places: Sequence[int]) -> str:
-    """`text` with a space at each of these positions."""
     borders = [0, *places, len(text)]
     return " ".join(text[start:end] for start, end in pairwise(borders))
 

@@ -344,7 +344,6 @@ class SourcesReader:
             self._summaries = {}
 
     async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, schema.StoredSource]:
-        """The sources of rows, by id, with their access records."""
         access = await self.access.records(row["id"] for row in rows)
         return {row["id"]: self._stored_source(row, access[row["id"]]) for row in rows}
 

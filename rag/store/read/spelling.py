@@ -191,7 +191,6 @@ def _compounds(word: str, words: WordsInMemory, over: CountedRows) -> list[Spell
 
 
 def _places_ending(word: str, words: WordsInMemory) -> npt.NDArray[np.int64]:
-    """The places of compounds that end with a word."""
     term = stems(BEFORE + word, "German", names=False)[0].removeprefix(BEFORE)
     if len(term) < SHORTEST_STEM:
         return np.arange(0)

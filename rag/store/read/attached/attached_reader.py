@@ -251,7 +251,6 @@ class AttachedReader(CollectionReader):
         return rows, WordsInMemory(pa.array(terms, pa.string()), starts, having, once, lengths)
 
     async def _positions_having(self, word: str, where: str, ids: pa.ChunkedArray[Any]) -> Positions:
-        """The positions among these ids of the rows that have a word."""
         match = words_in(await self.words_column(), [word], every=False)
         having = await self.chunk_rows(
             lambda engine: engine.nearest_to_text(match).where(where).select(["id", "_score"]).limit(ALL)

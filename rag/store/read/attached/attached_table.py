@@ -247,7 +247,6 @@ def _source_columns(columns: Columns, *, text: bool) -> dict[str, str]:
 
 
 def _over(query: Any, column: str) -> Any:  # noqa: ANN401 the engine's
-    """A full-text query over another column."""
     if hasattr(query, "queries"):
         return replace(query, queries=[(occur, _over(part, column)) for occur, part in query.queries])
     return replace(query, column=column)
