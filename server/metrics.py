@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from socketserver import TCPServer, ThreadingMixIn
@@ -214,27 +214,21 @@ class LastRuns(Collector):
         )
         files = gauge("refdesk_ingestion_files", "Files of that run, by outcome.", "outcome")
         failures = gauge("refdesk_ingestion_failures", "Failed files of that run, by cause.", "cause")
-        for tenant in self._tenants():
-            for run in self._last_runs(tenant):
-                ended.add_metric([tenant, run.collection], run.ended.timestamp() if run.ended else 0.0)
-                complete.add_metric([tenant, run.collection], float(run.result == "complete"))
-                for outcome, count in run.counts.items():
-                    files.add_metric([tenant, run.collection, outcome], count)
-                for cause, count in run.causes.items():
-                    failures.add_metric([tenant, run.collection, cause], count)
+        for tenant, run in self._last_runs():
+            ended.add_metric([tenant, run.collection], run.ended.timestamp() if run.ended else 0.0)
+            complete.add_metric([tenant, run.collection], float(run.result == "complete"))
+            for outcome, count in run.counts.items():
+                files.add_metric([tenant, run.collection, outcome], count)
+            for cause, count in run.causes.items():
+                failures.add_metric([tenant, run.collection, cause], count)
         yield from (ended, complete, files, failures)
 
-    def _tenants(self) -> tuple[str, ...]:
-        try:
-            return tenants(self._settings.home)
-        except (ConfigurationError, StoreError):  # the list of tenants can't be read just now
-            return ()
-
-    def _last_runs(self, tenant: str) -> tuple[IngestionRun, ...]:
-        try:
-            return tuple(last_runs(home_of(self._settings, tenant), tenant))
-        except (ConfigurationError, StoreError, OSError):  # the tenant's runs can't be read just now
-            return ()
+    def _last_runs(self) -> Iterator[tuple[str, IngestionRun]]:
+        """The runs that can be read just now, each with its tenant."""
+        with suppress(ConfigurationError, StoreError):
+            for tenant in tenants(self._settings.home):
+                with suppress(ConfigurationError, StoreError, OSError):
+                    yield from [(tenant, run) for run in last_runs(home_of(self._settings, tenant), tenant)]
 
 
 def _endpoint_state(breakers: Mapping[str, Breaker]) -> Iterable[Metric]:

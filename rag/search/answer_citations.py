@@ -171,11 +171,6 @@ def parse_answer(text: str) -> ParsedAnswer:
     return ParsedAnswer(tuple(dict.fromkeys(cited)), tuple(quotes))
 
 
-def paragraphs(text: str) -> list[tuple[str, bool]]:
-    """The paragraphs, list items and table rows of an answer without citations, and whether each had one."""
-    return [(paragraph.text, bool(paragraph.cited)) for paragraph in map(_paragraph, _paragraph_lines(text))]
-
-
 def contains_quote(passage: str, quote: str) -> bool:
     r"""Whether the passage contains the quote verbatim, as it is stored or as its reader sees it.
 
@@ -272,7 +267,8 @@ def uncited_paragraphs(answer: str) -> tuple[str, ...]:
 
     Example: "It swings [ab/1].\n\nIt stops." -> ("It stops.",)
     """
-    texts = [*paragraphs(_FENCED.sub("", answer)), ("", False)]
+    paragraphs = map(_paragraph, _paragraph_lines(_FENCED.sub("", answer)))
+    texts = [*((paragraph.text, bool(paragraph.cited)) for paragraph in paragraphs), ("", False)]
     covered = {*_items_of_cited_introductions(texts)}
     return tuple(
         _LIST_ITEM.sub("", text, count=1).strip()
