@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rag.access.keys import KEYS, Keys
 from rag.access.rule import valid_name
 from rag.access.tenants import home_of, storages_of, tenant_of
-from rag.admin.audit_command import Act, log_act, logged_access, read_log
+from rag.admin.audit_command import Act, AuditLine, log_act, logged_access, read_log
 from rag.admin.command_line import NamedPath, command, flag
 from rag.admin.key_command import changing_keys
 from rag.admin.terminal import Group, print_result
@@ -118,6 +118,10 @@ def _check_target(data: Path, file: Path, *, replace: bool) -> None:
         raise ConfigurationError(f"{file} already exists. Name another file, or add --yes to replace it.")
 
 
+def _acts_of(data: Path, tenant: str) -> Iterator[AuditLine]:
+    return (line for _, line in read_log(data) if line and line.tenant == tenant)
+
+
 def _purged_without_record(data: Path, tenant: str) -> set[str]:
     """The ids of sources that were purged, by the audit log, whichever command deleted their access records.
 
@@ -125,9 +129,7 @@ def _purged_without_record(data: Path, tenant: str) -> set[str]:
     collection, or after it, which their URI tells. An act that failed counts: it may have been done in part.
     """
     purged, removed = set[str](), defaultdict[str | None, set[str]](set)
-    for _, line in read_log(data):
-        if line is None or line.tenant != tenant:
-            continue
+    for line in _acts_of(data, tenant):
         gone = {change.id: change.before or {} for change in line.changes if change.after is None}
         if line.act == "purge":
             purged |= gone.keys() | removed.pop(line.collection, set())
@@ -139,8 +141,8 @@ def _purged_without_record(data: Path, tenant: str) -> set[str]:
 
 def _last_accesses(data: Path, tenant: str) -> dict[str, Access]:
     accesses: dict[str, Access] = {}
-    for _, line in read_log(data):
-        for change in line.changes if line and line.tenant == tenant and not line.failed else ():
+    for line in _acts_of(data, tenant):
+        for change in line.changes if not line.failed else ():
             if access := logged_access(change.after) or logged_access(change.before):
                 accesses[change.id] = access
     return accesses
@@ -176,9 +178,7 @@ def _has_key_file(desk: Home) -> bool:
 
 def _keys_in_log(data: Path, tenant: str) -> tuple[bool, set[str]]:
     """Whether the audit log mentions keys of the tenant, and the ids of the revoked ones."""
-    lines = [
-        line for _, line in read_log(data) if line and line.act.startswith("key ") and line.tenant == tenant
-    ]
+    lines = [line for line in _acts_of(data, tenant) if line.act.startswith("key ")]
     return bool(lines), {change.id for line in lines for change in line.changes if change.after is None}
 
 

@@ -6,7 +6,7 @@ First come their options, last how a collection is described in words and as JSO
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -250,8 +250,6 @@ CALLED = {
 
 
 NO_FIELDS: Mapping[str, FieldType] = MappingProxyType({})
-OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
-"""Properties that only matter to ingestions."""
 
 
 @command("create", changes=True)
@@ -395,16 +393,22 @@ async def set_command(
         )
     (table,) = await open_collections(settings, name)
     stored = table.collection
+    planned = dict(after)
     if policies:
-        after["personal_data"] = merge_policies(stored.personal_data, policies)
+        planned["personal_data"] = merge_policies(stored.personal_data, policies)
+    if fields or no_field:
+        remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
+        planned["fields"] = remaining | fields
+    if language:
+        planned["language"] = language
     check_fields(stored, fields, no_field)
-    _check_changeable(stored, after, language)
+    _check_changeable(stored, planned.keys())
     identity = await identity_of(settings, after["embedder_name"]) if "embedder_name" in after else None
 
     def changed(collection: Collection) -> Collection:
-        updated = replace(collection, **after)
-        if policies:  # merged under the lock: since `stored` was read, another command may have set some
-            updated = replace(updated, personal_data=merge_policies(collection.personal_data, policies))
+        # Merged under the lock: since `stored` was read, another command may have set some policies.
+        merged = merge_policies(collection.personal_data, policies)
+        updated = replace(collection, **after, personal_data=merged)
         if identity is not None:
             check_embedder(updated, identity)
         return updated
@@ -412,7 +416,6 @@ async def set_command(
     declared = None
     days = after.get("keep_days", stored.keep_days)
     shortened = await _longer_tags(settings, stored, days)
-    planned = _planned(stored, after, fields, no_field, language)
     states = {name: (_logged_state(stored, planned), _logged_state(replace(stored, **planned), planned))}
     states |= {
         tag: ({"keep_days": before.keep_days}, {"keep_days": days}) for tag, before in shortened.items()
@@ -436,18 +439,6 @@ async def set_command(
         *(_shortened_line(tag, days) for tag in shortened.values()),
         *(await _unchanged_notes(table, visibility) if visibility else ()),
     )
-
-
-def _planned(
-    stored: Collection,
-    after: Mapping[str, Any],
-    fields: dict[str, FieldType],
-    no_field: Container[str],
-    language: LanguageChoice | None,
-) -> dict[str, Any]:
-    remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
-    planned = {**after} | ({"fields": remaining | fields} if fields or no_field else {})
-    return planned | ({"language": language} if language else {})
 
 
 async def _unchanged_notes(table: CollectionReader, visibility: Visibility) -> list[str]:
@@ -488,9 +479,9 @@ def _logged_state(collection: Collection, keys: Iterable[str]) -> dict[str, obje
     return values | ({"chunking": chunking_words(collection.chunking)} if "chunking" in values else {})
 
 
-def _check_changeable(collection: Collection, keys: Iterable[str], language: LanguageChoice | None) -> None:
+def _check_changeable(collection: Collection, keys: Iterable[str]) -> None:
     """Check that this kind of collection has these properties: attached tables and tags lack some."""
-    if OF_INGESTION.intersection(keys) or language:
+    if {"chunking", "personal_data", "keep_days", "language"}.intersection(keys):
         check_writable(collection)
     if {"chunking", "personal_data", "visibility"}.intersection(keys):
         check_ingestible(collection)

@@ -63,7 +63,6 @@ NAMED = 5  # documents in a message
     "same command without this option switches to them, and purge drops them.",
 )
 @flag("--undo", help="Go back to the tables from before the last rebuild.")
-@flag("--restart", help="Drop what an unfinished rebuild has made, and start over.")
 async def rebuild_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -73,7 +72,6 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
     questions: Path | None,
     if_better: bool,
     undo: bool,
-    restart: bool,
 ) -> int:
     """Cut and embed a collection again, from its stored texts.
 
@@ -103,9 +101,7 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
         open_writer(settings.home, table.collection) as writer,
     ):
         before = writer.collection
-        coming = _coming(
-            settings, before, embedder.identity, embedder_in_use, chunking, undo=undo, restart=restart
-        )
+        coming = _coming(settings, before, embedder.identity, embedder_in_use, chunking, undo=undo)
         changes = {name: (_state(collection_tables.current_build(before)), _state(coming))}
         check_space(settings.home, before, coming)
 
@@ -140,7 +136,7 @@ def _embedder_name(collection: Collection, requested: str | None, *, undo: bool)
     )
 
 
-def _coming(  # noqa: PLR0913 what a build is made of
+def _coming(
     settings: Settings,
     collection: Collection,
     embedder: EmbedderIdentity,
@@ -148,28 +144,27 @@ def _coming(  # noqa: PLR0913 what a build is made of
     chunking: tuple[Chunking, ...] | None,
     *,
     undo: bool,
-    restart: bool,
 ) -> Build:
     """The build to make: with `undo` the former one, else the unfinished one if it is equal, or a new one."""
-    begun = collection.coming
-    # Above all tables on the disk: a killed rebuild may have left some that the catalog doesn't know.
-    numbers = collection_tables.build_numbers(settings.home, collection.tenant, collection.name)
-    number = collection_tables.new_number(settings.home, 1 + max([collection.build, *numbers]))
-    if undo and collection.former:
-        former = collection.former
+    if undo and (former := collection.former):
         if not former.embedder.may_compare(embedder):
             raise ConfigurationError(
                 f"The former vectors of {collection.name!r} are of the model {former.embedder.model}; the "
                 f"embedder {name} in the settings is {embedder.model}. Set it back, or omit --undo."
             )
-        return replace(former, number=number) if restart else former
+        return former
+    begun = collection.coming
+    # Above all tables on the disk: a killed rebuild may have left some that the catalog doesn't know.
+    numbers = collection_tables.build_numbers(settings.home, collection.tenant, collection.name)
+    number = collection_tables.new_number(settings.home, 1 + max([collection.build, *numbers]))
     if chunking is None:
         chunking = begun.chunking if begun else collection.chunking
     new_build = Build(number, embedder, name, chunking)
     if embedder == collection.embedder:  # its scale depends on the model alone
         new_build = replace(new_build, calibration=collection.calibration)
-    is_same = begun and replace(begun, number=number, calibration=new_build.calibration) == new_build
-    return begun if begun and is_same and not restart else new_build
+    if begun and replace(begun, number=number, calibration=new_build.calibration) == new_build:
+        return begun
+    return new_build
 
 
 def _state(build: Build) -> dict[str, object]:

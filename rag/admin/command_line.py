@@ -145,8 +145,7 @@ def command(  # noqa: PLR0913 the properties of a command
             environment = {key: value for key, value in os.environ.items() if key not in without}
             settings = load_settings(None if makes_settings else config, environment, flags)
             if changes:  # what it changes in a bucket, it must see at once
-                at_once = settings.storage.model_copy(update={"consistency_seconds": 0.0})
-                settings = settings.model_copy(update={"storage": at_once})
+                settings = never_stale(settings)
                 look_once(settings.common_home)
             if of_tenant and not of_desk:
                 settings = at_tenant(settings)
@@ -161,6 +160,12 @@ def command(  # noqa: PLR0913 the properties of a command
         return (group or click).command(name)(options(*common)(run))
 
     return wrap
+
+
+def never_stale(settings: Settings) -> Settings:
+    """The settings for a process that must see each change in a bucket at once."""
+    storage = settings.storage.model_copy(update={"consistency_seconds": 0.0})
+    return settings.model_copy(update={"storage": storage})
 
 
 async def _run(

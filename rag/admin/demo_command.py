@@ -26,7 +26,7 @@ from mcp.types import CallToolResult, TextContent
 from rag.access.tenants import local_principal
 from rag.admin.command_line import NamedPath, asker_arguments, command, repeatable, same_desk, settings_file
 from rag.admin.connect.connect_check import check_server
-from rag.admin.connect.known_hosts import Launch, environment, launch, other_variables
+from rag.admin.connect.known_hosts import HOSTS, Launch, environment, launch, other_variables
 from rag.admin.ingestion import RunOptions, run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources_command import open_collections
@@ -132,11 +132,9 @@ def server_parameters(settings: Settings, asker: Sequence[str] = ()) -> StdioSer
 
 def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
     """The configuration of each host by its file; without secrets."""
-    entry = Launch(server.command, server.args, environment()).entry
-    return {
-        "claude_desktop_config.json": {"mcpServers": {"refdesk": entry}},
-        ".vscode/mcp.json": {"servers": {"refdesk": {"type": "stdio", **entry}}},
-    }
+    started = Launch(server.command, server.args, environment())
+    hosts = {"claude_desktop_config.json": HOSTS["claude-desktop"], ".vscode/mcp.json": HOSTS["vscode"]}
+    return {file: {host.section: {"refdesk": host.local("refdesk", started)}} for file, host in hosts.items()}
 
 
 def _print_snippets(server: StdioServerParameters, settings: Settings) -> None:

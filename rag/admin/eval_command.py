@@ -54,7 +54,7 @@ from rag.evaluate.compare_runs import (
 )
 from rag.evaluate.judged_sets import JudgedSet, new_file, read_set, skeletons
 from rag.evaluate.report_page import report_page
-from rag.report import counted, decimals, shortened
+from rag.report import counted, decimals, names_briefly, shortened
 
 RANKED = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5")
 COLUMNS = (*RANKED, *SHOWN, *SIZES, *FAITHFUL)
@@ -423,7 +423,7 @@ def _report_omissions(judged: JudgedSet, prepared: evaluation.PreparedSet) -> No
     if judged.left_out:
         echo(f"Left out: {judged.left_out} without text or judgement.", err=True)
     if prepared.absent:
-        names = ", ".join(sorted(prepared.absent)[:NAMED]) + (", …" if len(prepared.absent) > NAMED else "")
+        names = names_briefly(sorted(prepared.absent), NAMED)
         echo(f"Documents that failed to ingest, which no search finds: {names}", err=True)
 
 

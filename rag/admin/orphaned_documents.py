@@ -201,10 +201,10 @@ def of_former_folders(
     for path, number in by_folder.items():
         if not _is_below(path, current):
             above = max((folder for folder in former if _is_below(path, [folder])), key=len, default="")
-            counts[above or _outermost_gone(path)] += number
-    del counts[""]
+            counts[above] += number
+    del counts[""]  # of files that a command named, whose folder no run read
     return [
-        OrphanedDocuments(tenant, collection.name, printable(path), count, _why(path, former.get(path)))
+        OrphanedDocuments(tenant, collection.name, printable(path), count, _why(path, former[path]))
         for path, count in sorted(counts.items())
     ]
 
@@ -229,17 +229,9 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(is_below(path, folder) for folder in folders)
 
 
-def _outermost_gone(folder: str) -> str:
-    """The outermost missing folder among a folder and its parents; empty if the folder exists."""
-    gone = ""
-    while is_gone(folder) and folder != os.path.dirname(folder):  # noqa: PTH120 as above
-        gone, folder = folder, os.path.dirname(folder)  # noqa: PTH120 as above
-    return gone
-
-
-def _why(path: str, folder: ReadFolder | None) -> str:
+def _why(path: str, folder: ReadFolder) -> str:
     if is_gone(path):
         return "isn't there any more"
-    if folder and folder.origin:
+    if folder.origin:
         return "no origin of the settings names any more"
-    return f"{printable(folder.named)} doesn't lead to any more" if folder else ""
+    return f"{printable(folder.named)} doesn't lead to any more"

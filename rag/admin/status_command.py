@@ -137,12 +137,16 @@ class TenantSize:
 async def _show_installation(settings: Settings) -> None:
     home, reader = settings.home, DeskReader.of(settings)
     sizes, storages = sources_command.table_sizes(home), storages_of(home)
-    all_sizes = [
-        await _size_elsewhere(settings, reader, name)
-        if name in storages
-        else await _size_of_tenant(reader, home, name, sizes[name])
-        for name in tenants(home)
-    ]
+    all_sizes = []
+    for name in tenants(home):
+        try:
+            place = await to_thread.run_sync(home_of, settings, name) if name in storages else home
+            of_place = sources_command.table_sizes(place) if name in storages else sizes
+            all_sizes.append(await _size_of_tenant(reader, place, name, of_place[name]))
+        except RefdeskError as error:
+            if name not in storages:
+                raise
+            all_sizes.append(TenantSize(name, 0, 0, 0, (str(error),)))
     total = sum(size.bytes for size in all_sizes)
     print_json({"data": str(home), "bytes": total, "tenants": [asdict(size) for size in all_sizes]})
     echo(_where(settings))
@@ -164,15 +168,6 @@ async def _show_installation(settings: Settings) -> None:
     if len(failed) > FAILURES_SHOWN:
         echo(f"{len(failed) - FAILURES_SHOWN:,} more failed; --json lists all.")
     echo(f"Of one tenant: refdesk-admin status --tenant NAME{same_desk()}")
-
-
-async def _size_elsewhere(settings: Settings, reader: DeskReader, tenant: str) -> TenantSize:
-    """The size of a tenant with a database of its own."""
-    try:
-        home = await to_thread.run_sync(home_of, settings, tenant)
-        return await _size_of_tenant(reader, home, tenant, sources_command.table_sizes(home)[tenant])
-    except RefdeskError as error:
-        return TenantSize(tenant, 0, 0, 0, (str(error),))
 
 
 async def _size_of_tenant(reader: DeskReader, home: Home, tenant: str, size: int) -> TenantSize:

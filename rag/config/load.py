@@ -214,20 +214,19 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[
 
 def _table(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN401 an annotation is anything
     """`raw` as JSON of the shape of the table or list of tables; the settings check its values."""
-    shape = dict if get_origin(annotation) is dict else list
-    with suppress(ValueError):
-        if isinstance(value := json.loads(raw), shape):
-            return value
-    expected = '{"NAME": …}' if shape is dict else '[{"KEY": …}]'
-    raise ConfigurationError(f"{name} must be written as JSON, like {expected}.")
+    shape, example = (dict, '{"NAME": …}') if get_origin(annotation) is dict else (list, '[{"KEY": …}]')
+    if (value := _json(raw, shape)) is None:
+        raise ConfigurationError(f"{name} must be written as JSON, like {example}.")
+    return value
 
 
 def _typed_value(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN401 an annotation is anything
     """`raw` as a value of the setting's type. A list is one of JSON, or its items separated by commas."""
     value: object = raw
     if _is_list(annotation):
-        items = _json_list(raw)
-        value = [item for part in raw.split(",") if (item := part.strip())] if items is None else items
+        value = _json(raw, list)
+        if value is None:
+            value = [item for part in raw.split(",") if (item := part.strip())]
     try:
         adapter = TypeAdapter[object](annotation)
         return adapter.dump_python(adapter.validate_python(value), mode="json")
@@ -242,9 +241,10 @@ def _refuse_empty(name: str, raw: str, annotation: Any) -> None:  # noqa: ANN401
         raise ConfigurationError(f"{name} is empty. Remove the variable, or write {instead}.")
 
 
-def _json_list(raw: str) -> list[object] | None:
+def _json(raw: str, shape: type) -> object:
+    """The JSON in a variable; None if it has none of this shape."""
     with suppress(ValueError):
-        if isinstance(value := json.loads(raw), list):
+        if isinstance(value := json.loads(raw), shape):
             return value
     return None
 

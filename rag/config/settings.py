@@ -315,24 +315,21 @@ class Settings(Section):
 
     @field_validator("embedders")
     @classmethod
-    def _without_default(cls, embedders: dict[str, EmbedderSettings]) -> dict[str, EmbedderSettings]:
+    def _named(
+        cls, embedders: dict[str, EmbedderSettings], info: ValidationInfo
+    ) -> dict[str, EmbedderSettings]:
         if DEFAULT_EMBEDDER in embedders:
             raise ValueError(
                 f"'{DEFAULT_EMBEDDER}' is the name of the embedder in [embedder]; give this one another name"
             )
-        return {name: without_strange_key(embedder) for name, embedder in embedders.items()}
+        return {
+            name: in_folder(without_strange_key(embedder), info.data) for name, embedder in embedders.items()
+        }
 
     @field_validator("embedder", "reranker")
     @classmethod
     def _located(cls, model: Located, info: ValidationInfo) -> Located:
         return in_folder(model, info.data)
-
-    @field_validator("embedders")
-    @classmethod
-    def _all_located(
-        cls, embedders: dict[str, EmbedderSettings], info: ValidationInfo
-    ) -> dict[str, EmbedderSettings]:
-        return {name: in_folder(embedder, info.data) for name, embedder in embedders.items()}
 
     @property
     def common_home(self) -> Home:

@@ -355,7 +355,6 @@ def _write(file: Path, data: bytes) -> None:
         opened.write(data)
 
 
-CACHE_VERSION = 1
 CACHE_FILE = ".containers.json"  # no origin has such a name
 
 
@@ -408,8 +407,7 @@ class ContainerCache:
         # What is damaged is as if missing: all containers are opened again.
         with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
             noted = json.loads(file.read_bytes())
-            if noted.get("version") == CACHE_VERSION:
-                containers = {uri: CachedContainer(*entry) for uri, entry in noted["containers"].items()}
+            containers = {uri: CachedContainer(*entry) for uri, entry in noted.items()}
         return cls(_digest(how), containers, stored, rights)
 
     def is_current(self, uri: str) -> bool:
@@ -485,7 +483,7 @@ class ContainerCache:
         if containers != self._before:
             with suppress(OSError, RefdeskError):  # on failure the next run opens them again
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_whole(file, json.dumps({"version": CACHE_VERSION, "containers": containers}).encode())
+                write_whole(file, json.dumps(containers).encode())
 
 
 def container_digest(container: LocalFile, data: bytes) -> str:

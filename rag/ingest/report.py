@@ -293,9 +293,8 @@ def policy_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
         documents = sum(1 for outcome in outcomes if outcome.masked)
         yield f"Masked in {counted(documents, 'document')}: {in_numbers(total)}."
     if kept_out := [outcome for outcome in outcomes if outcome.kind == "policy"]:
-        examples = "; ".join(f"{outcome.path}: {outcome.reason}" for outcome in kept_out[:NAMED])
-        and_more = f"; and {len(kept_out) - NAMED} more" if len(kept_out) > NAMED else ""
-        yield f"{counted(len(kept_out), 'document')} not stored, by policy. {examples}{and_more}."
+        examples = names_briefly([f"{outcome.path}: {outcome.reason}" for outcome in kept_out], NAMED, "; ")
+        yield f"{counted(len(kept_out), 'document')} not stored, by policy. {examples}."
     if expired := [outcome for outcome in outcomes if outcome.kind == "expired"]:
         removed = sum(1 for outcome in expired if outcome.outcome == "removed")
         yield f"{counted(len(expired), 'document')} expired: {removed} removed, the others not stored."
@@ -322,11 +321,10 @@ def vector_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
     if not lacking:
         return
     total = sum(lacking.values())
-    examples = [f"{path} ({count})" for path, count in lacking.items()][:NAMED]
-    more_files = f" and {len(lacking) - NAMED} other files" if len(lacking) > NAMED else ""
+    examples = names_briefly([f"{path} ({count})" for path, count in lacking.items()], NAMED)
     yield (
-        f"The embedding model has no valid vector for {counted(total, 'chunk')}: {', '.join(examples)}"
-        f"{more_files}. Searches find them by their words only. The next run asks again."
+        f"The embedding model has no valid vector for {counted(total, 'chunk')}: {examples}. Searches find "
+        "them by their words only. The next run asks again."
     )
 
 
@@ -444,14 +442,10 @@ class AccessReport:
                 "ingested that way before. Add --set-access to change that."
             )
         for id_, number in self._successors.most_common(MOST_NAMED):
-            gone = self._records[id_]
-            new, each, none, new_ones = f"{number} new documents are", "each", "none is", "the new documents"
-            if number == 1:
-                new, each, none, new_ones = "1 new document is", "it", "it isn't", "the new document"
+            gone, new = self._records[id_], counted(number, "new document")
             yield (
-                f"{new} restricted like {document_name(gone)}, which is gone, because {each} may be a new "
-                f"version of it. If {none}, run {_forgetting(gone)}, and then refdesk-admin access set for "
-                f"{new_ones}."
+                f"{new} restricted like {document_name(gone)}, which is gone: perhaps a new version of it. "
+                f"If not, run {_forgetting(gone)}, and then refdesk-admin access set for what is new."
             )
         for pattern, number in overruled.items():
             new = counted(number, "new document")

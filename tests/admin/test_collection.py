@@ -497,7 +497,7 @@ def test_a_server_that_runs_meanwhile_uses_the_model_and_goes_by_words_without_i
     assert "because their embedding model is not set up: documents." in without.notes[0]
     status = house.run("status").stdout
     assert "searched by words only: the settings have no table [embedders.first], and no model" in status
-    assert _unknown("first") in house.misuse(*REBUILD, "--restart")
+    assert _unknown("first") in house.misuse(*REBUILD)
 
 
 def _unknown(name: str) -> str:

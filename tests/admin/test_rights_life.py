@@ -550,7 +550,7 @@ def test_a_document_that_is_gone_narrows_new_files_until_it_is_forgotten(life: L
     life.write("hr/news.md", "# News\n\nThere are more days of leave.\n")
     report = life.ingest()
     (note,) = [line for line in report["notes"] if "new version" in line]
-    assert note.startswith(f"1 new document is restricted like {pay}, which is gone")
+    assert note.startswith(f"1 new document restricted like {pay}, which is gone")
     assert life.visible_to(NOBODY) == {"open.md"}
     command = note.partition("run refdesk-admin ")[2].partition(",")[0]
     assert command == f"remove --forget --collection documents {pay}"

@@ -268,7 +268,7 @@ async def test_incomplete_tables_are_never_switched_to(data: Path, monkeypatch: 
         await rebuilt(data, Halved(texts_before_failing=2))
     chunks = await (await connect(data)).open_table(schema.chunks_table("default", "documents", 1))
     await chunks.delete("seq = 0")
-    with pytest.raises(StoreError, match="collection rebuild documents --restart"):
+    with pytest.raises(StoreError, match="refdesk-admin purge --collection documents"):
         await rebuilt(data, Halved())
     assert await texts(await table_of(data)) == then
 

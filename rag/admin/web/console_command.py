@@ -33,7 +33,7 @@ from starlette.routing import Route
 from rag import errors, report
 from rag.access.keys import VALID_DAYS, new_pass
 from rag.admin import search_output
-from rag.admin.command_line import command, flag, settings_file
+from rag.admin.command_line import command, flag, never_stale, settings_file
 from rag.admin.terminal import echo, print_result
 from rag.admin.web import desk_pages, document_pages, ingestion_pages, search_pages
 from rag.admin.web.browser_guard import SIGN_IN, Door, guard
@@ -247,8 +247,7 @@ async def console_command(settings: Settings, *, port: int, opens: bool) -> None
     It listens on 127.0.0.1 only, until Ctrl-C. The printed address signs in one browser; after
     that it is used up. From another machine, forward the port by SSH under the same number.
     """
-    at_once = settings.storage.model_copy(update={"consistency_seconds": 0.0})  # it shows what it has changed
-    settings = settings.model_copy(update={"storage": at_once})
+    settings = never_stale(settings)  # it shows what it has changed
     with _listening(port) as listener:
         door = Door(f"{HOST}:{listener.getsockname()[1]}")
         every = settings.model_copy(update={"search": with_every_override(settings.search)})

@@ -188,8 +188,8 @@ async def check_tenants(desk: OpenFolder) -> list[Finding]:
     for tenant in sorted({collection.tenant for collection in desk.collections}):
         missing = not tenant_file(desk.data, tenant).exists()
         problem = "It has collections, but is not in the list of tenants." if missing else ""
-        mend = partial(to_thread.run_sync, desk_folder.note_tenant, desk.data, tenant) if missing else None
-        findings.append(Finding("tenant", tenant, problem, FIX if missing else "", mend))
+        mend = partial(to_thread.run_sync, desk_folder.note_tenant, desk.data, tenant)
+        findings.append(Finding("tenant", tenant, problem, FIX, mend))
     return findings
 
 
@@ -355,8 +355,8 @@ async def _let_readers_open_anew(desk: OpenFolder, collection: Collection) -> No
 async def check_indexes(desk: OpenFolder, collection: Collection) -> Finding:
     """Whether every index exists, can be read and covers its rows."""
     problem = await _index_problem(desk.database, collection)
-    mend = partial(_rebuild_indexes, desk, collection) if problem else None
-    return Finding("indexes", lock_name(collection), problem, FIX if problem else "", mend)
+    mend = partial(_rebuild_indexes, desk, collection)
+    return Finding("indexes", lock_name(collection), problem, FIX, mend)
 
 
 async def _rebuild_indexes(desk: OpenFolder, collection: Collection) -> None:

@@ -337,7 +337,8 @@ class RebuildTarget:
         if not complete or present != dict(generations) or len(counts) > len(rows):
             raise StoreError(
                 f"The rebuilt tables of the collection {self.collection.name!r} lack something, so it stays "
-                f"as it is. Run refdesk-admin collection rebuild {self.collection.name} --restart."
+                f"as it is. Run refdesk-admin purge --collection {self.collection.name}, which drops them, "
+                "and the rebuild again."
             )
         for name in table_names(self.collection):
             table_maintenance.sync_table(self._data, name, self._opened_at)
