@@ -530,7 +530,7 @@ def test_cells_have_the_formats_of_their_styles() -> None:
         (-5, "[Red][<0]0.0;0", "-5.0"),
         # languages
         (45360, r"[$-407]d/\ mmmm\ yyyy;@", "9. März 2024"),
-        (45360, r"[$-407]mmm/\ yy;@", "Mär. 24"),
+        (45360, r"[$-407]mmm/\ yy;@", "Mrz. 24"),
         (45360, r"[$-407]dddd\,\ d/\ mmmm\ yyyy", "Samstag, 9. März 2024"),
         (45360, r"[$-40C]d\ mmmm\ yyyy;@", "9 mars 2024"),
         (45360, r'[$-C0A]d\ "de"\ mmmm\ "de"\ yyyy;@', "9 de marzo de 2024"),
@@ -582,6 +582,21 @@ def test_cells_have_the_formats_of_their_styles() -> None:
 )
 def test_numbers_and_dates_are_shown_as_excel_does(number: float, form: str, text: str) -> None:
     assert formatted(number, form) == text
+
+
+@pytest.mark.parametrize(
+    ("form", "language", "text"),
+    [
+        ("mmm-yy", "fr", "juil-24"),
+        ("[$-40C]mmm-yy", "", "juil-24"),
+        ("[$-413]ddd d mmm", "", "wo 31 jul"),
+        ("dddd d mmmm yyyy", "fi", "keskiviikko 31 heinäkuuta 2024"),
+        ("mmm-yy", "es", "jul-24"),
+        ("[$-409]d mmmm", "fr", "31 July"),
+    ],
+)
+def test_a_date_has_the_names_of_its_format_or_of_the_program(form: str, language: str, text: str) -> None:
+    assert formatted(45504, form, language=language) == text
 
 
 @pytest.mark.parametrize(

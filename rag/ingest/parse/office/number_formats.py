@@ -49,8 +49,8 @@ def formatted(number: float, form: str, *, since_1904: bool = False, language: s
     """A number in a format such as "#,##0.00;[Red](#,##0.00)".
 
     Numbers are in the notation of the `language` of the program, as in Excel, whatever the format says; else
-    of English. Months and days have their names in the language of the format, else in English. A format that
-    can't be parsed has no effect. What isn't a number is "#NUM!", as in Excel.
+    of English. Months and days have their names in the language of the format, else of the program, else in
+    English. A format that can't be parsed has no effect. What isn't a number is "#NUM!", as in Excel.
     """
     if not isfinite(number):
         return "#NUM!"
@@ -59,7 +59,7 @@ def formatted(number: float, form: str, *, since_1904: bool = False, language: s
     kinds = {token.kind for token in tokens}
     is_number = bool(kinds & {"digits", "fraction", "general"})  # whose letters are words, such as a unit
     if kinds & {"date", "elapsed"} or ("calendar" in kinds and not is_number):
-        return _date(number, tokens, _language(of_section), since_1904=since_1904)
+        return _date(number, tokens, _language(of_section, language), since_1904=since_1904)
     size = abs(number) if is_negative else number
     marks = _of_language(_SEPARATORS, language) or {}
     if "digits" not in kinds and "fraction" not in kinds:
@@ -288,22 +288,31 @@ class _Language(NamedTuple):
     separator: str
     months: tuple[str, ...]
     days: tuple[str, ...]
+    short_months: tuple[str, ...]
+    short_days: tuple[str, ...]
+
+
+_NO_SUFFIX = re.compile("星期|曜日|요일")  # of days
 
 
 @lru_cache
 def _languages() -> dict[str, _Language]:
-    rows = ((tag, names.split()) for tag, names in _DATA["names"].items())
-    languages = {tag: _Language((), row[0], tuple(row[1:13]), tuple(row[13:])) for tag, row in rows}
+    languages: dict[str, _Language] = {}
+    for tag, names in _DATA["names"].items():
+        separator, *whole = names.split()
+        short = _DATA["short_names"].get(tag, "").split() or [_NO_SUFFIX.sub("", name)[:3] for name in whole]
+        of_tag = (tuple(part) for part in (whole[:12], whole[12:], short[:12], short[12:]))
+        languages[tag] = _Language((), separator, *of_tag)
     languages["ja"] = languages["ja"]._replace(eras=JAPANESE_ERAS)
     return languages | {"zh-tw": languages["zh"]._replace(eras=(REPUBLIC,))}
 
 
-def _language(tokens: Iterable[_Token]) -> _Language:
+def _language(tokens: Iterable[_Token], of_program: str) -> _Language:
     """The language that a format names by its number in Windows or its tag, `[$-407]` or `[$-de-DE]`.
 
-    Others count as English.
+    Without one, it is that of the program. Unknown ones count as English.
     """
-    tag = _stated_tag(tokens, least=0) or _untold_language(tokens)
+    tag = _stated_tag(tokens, least=0) or _untold_language(tokens) or of_program
     languages = _languages()
     return _of_language(languages, tag) or languages["en"]
 
@@ -338,18 +347,19 @@ def _of_language(table: Mapping[str, T], tag: str) -> T | None:
 
 
 def _untold_language(tokens: Iterable[_Token]) -> str:
-    """Eras and "aaa" are of East Asia: of China or Korea if words in the format are, else of Japan."""
+    """For eras and "aaa", the East Asian language of words in the format, else Japanese. Otherwise ""."""
     if not any(token.kind == "calendar" and token.text[0] not in "eE" for token in tokens):
-        return "en"
+        return ""
     words = "".join(token.text for token in tokens if token.kind == "literal")
     return "ko" if re.search("[가-힣]", words) else "zh" if re.search("[周週星]", words) else "ja"
 
 
 def _name(pattern: str, moment: datetime, language: _Language) -> str:
     """The name of a month or day of the week: "mmm", "dddd"."""
-    name = language.days[moment.weekday()] if pattern[0] == "d" else language.months[moment.month - 1]
-    if len(pattern) == 3:  # noqa: PLR2004 "mmm", "ddd"
-        return re.sub("星期|曜日|요일", "", name)[:3]
+    is_short = len(pattern) == 3  # noqa: PLR2004 "mmm", "ddd"
+    if pattern[0] == "d":
+        return (language.short_days if is_short else language.days)[moment.weekday()]
+    name = (language.short_months if is_short else language.months)[moment.month - 1]
     return name[0] if pattern == "mmmmm" else name
 
 
