@@ -71,7 +71,7 @@ What queries have in common tells nothing about any of them, and it is nearer to
 above all across languages (rag/evaluate/measuring.md). The language is the one whose mean query is nearest.
 Among Latin letters that is no sign: keywords in English are near the mean of Thai.
 """
-BEYOND_LATIN = 0.1  # of a query's letters
+BEYOND_LATIN = 0.05  # of a query's letters: 94 % of Vietnamese questions have more, and few English claims
 
 PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would take gigabytes
 
