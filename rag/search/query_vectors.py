@@ -24,7 +24,7 @@ from anyio import to_thread
 from rag.corpus import NO_VECTORS, Calibration, Collection, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError, ProviderError
 from rag.models.breaker import note_failure
-from rag.models.embed import Embedder
+from rag.models.embed import Embedder, mean_query
 from rag.runtime import concurrently, grouped
 from rag.search.recall import Meaning
 from rag.search.search_plan import RequestVector, SearchPlan
@@ -126,7 +126,12 @@ async def query_meanings(
         state = _without_incomparable(state, step, embedded)
     scales = {name: _scale(name, state) for name in usable}
     return state, [
-        {name: Meaning(vectors[at], shares[at], scales[name]) for name, (vectors, shares) in usable.items()}
+        {
+            name: Meaning(
+                vectors[at], shares[at], scales[name], mean_query=mean_query(embedded[name].identity)
+            )
+            for name, (vectors, shares) in usable.items()
+        }
         for at in range(len(texts))
     ]
 

@@ -69,6 +69,9 @@ KNOWN_LITTLE, KNOWN_WELL = 0.7, 0.95
 SHARED_FEW, SHARED_MOST = 0.25, 0.75
 """Bounds of the share of a query's words that the ranked passages have. The weight of words rises from 0 at
 the lower one to 1 at the upper. Chosen on xquad in six languages (rag/evaluate/measuring.md)."""
+OF_NEARNESS = 0.4
+"""So much of how near a passage is to all questions is subtracted, if the query is in another language.
+Chosen on half of the subjects of xquad, checked on the other (rag/evaluate/measuring.md)."""
 YEAR = re.compile("(?:19|20)[0-9]{2}")
 NEARLY_ALL, NEARLY_ALL_BESIDE_YEARS = (0.8, 1.0), (0.3, 0.6)
 """Bounds of the share of a query's words that a passage has: the completeness rises from 0 to 1 between them.
@@ -100,17 +103,30 @@ class Meaning:
     Models differ in the cosines that they give to unrelated texts, and to a question and its answer. `scale`
     maps the former to 0 and the latter, if it was measured, to `RELATED`; otherwise 1 stays 1. So
     similarities of different models compare. If the vector `is_from_request`, its model is not available
-    here, so no other text can be compared with it.
+    here, so no other text can be compared with it. `mean_query` is the mean vector of questions, if known.
     """
 
     vector: npt.NDArray[np.float32]
     known_share: float = 1.0
     scale: Calibration = AS_IT_IS
     is_from_request: bool = False
+    mean_query: npt.NDArray[np.float32] | None = None
 
     def similarities(self, vectors: Vectors) -> npt.NDArray[np.float32]:
         """The similarity of each vector to the text, at least -1."""
         return self.on_scale(vectors @ self.vector)
+
+    def similarities_across(self, vectors: Vectors, foreign: float) -> npt.NDArray[np.float32]:
+        """The same for ranking passages in another language than the text, which is `foreign` up to 1.
+
+        There a model finds some passages near to every question. How much nearer a passage is to all of them
+        than these passages are in the mean is partly subtracted, so that the scale stays.
+        """
+        if not foreign or self.mean_query is None:
+            return self.similarities(vectors)
+        nearness = vectors @ self.mean_query
+        surplus = nearness - nearness.mean()
+        return self.on_scale(vectors @ self.vector - foreign * OF_NEARNESS * surplus)
 
     def on_scale(self, cosines: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The similarities of these cosines, from -1 to 1.
@@ -377,13 +393,16 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
         case "calibrated":
             languages = {stop_languages(view.collection) for view in query.views}
             words = max((len(query_terms(query.text, language)) for language in languages), default=0)
-            weighed = _similarities(query, lists, weighed=True)
+            weights = {
+                view: _weight_of_words(query, view, ranking, lists.spellings, plan)
+                for view, ranking in lists.sparse.items()
+            }
             by_words = {
-                view: _reweighed(query, view, ranking, lists.spellings, plan)
+                view: _reweighed(query, view, ranking, weights[view])
                 for view, ranking in lists.sparse.items()
             }
             return calibrated_fusion(
-                weighed,
+                _similarities(query, lists, weights),
                 _best_of_tables(by_words),
                 words=words,
                 unlisted=_unlisted_bound(query, by_words, plan),
@@ -391,15 +410,12 @@ def _scores(plan: SearchPlan, query: Query, lists: QueryRankings) -> Mapping[str
             )
 
 
-def _reweighed(
-    query: Query, view: View, ranking: Ranking, respelt: Collection[str], plan: SearchPlan
-) -> Ranking:
+def _reweighed(query: Query, view: View, ranking: Ranking, weight: float) -> Ranking:
     """A view's sparse ranking, with its scores multiplied by the weight of words there.
 
     A passage with an identifier of the query, like TPL-0042, or with all its dates keeps its score: these
     mean the same in every language, and models can't compare them.
     """
-    weight = _weight_of_words(query, view, ranking, respelt, plan)
     if weight == 1:
         return ranking
     words = query_words(query.text, query_languages(view.collection))[:MAX_TERMS]
@@ -513,22 +529,25 @@ def _best_of_tables(rankings: Mapping[View, Ranking]) -> Mapping[str, float]:
     )
 
 
-def _similarities(query: Query, lists: QueryRankings, *, weighed: bool = False) -> Mapping[str, float]:
+def _similarities(
+    query: Query, lists: QueryRankings, weights: Mapping[View, float] | None = None
+) -> Mapping[str, float]:
     """The similarity of every comparable chunk, whichever ranking found it.
 
-    If `weighed`, times the share of the query that its model knows: about other words a model only guesses.
+    With the `weights` of words in the views, the lower one is, the more the query counts as one in another
+    language there. It is then also times the share of the query that its model knows: about other words a
+    model only guesses.
     """
-    by_model: dict[str, list[StoredChunk]] = {}
+    by_view: dict[View, list[StoredChunk]] = {}
     for view, ranking in chain(lists.dense.items(), lists.sparse.items()):
-        if query.meaning_in(view):
-            stored = by_model.setdefault(view.collection.embedder_name, [])
-            stored += [row.stored for row in ranking]
+        by_view.setdefault(view, []).extend(row.stored for row in ranking)
     scored: list[tuple[str, float]] = []
-    for name, chunks in by_model.items():
-        if chunks:
-            meaning = query.meanings[name]
-            values = meaning.similarities(np.stack([chunk.vector for chunk in chunks]))
-            share = max(meaning.known_share, LEAST_KNOWN) if weighed else 1.0
+    for view, chunks in by_view.items():
+        meaning = query.meaning_in(view)
+        if meaning and chunks:
+            foreign = 1 - weights.get(view, 1.0) if weights is not None else 0.0
+            values = meaning.similarities_across(np.stack([chunk.vector for chunk in chunks]), foreign)
+            share = max(meaning.known_share, LEAST_KNOWN) if weights is not None else 1.0
             scored += zip((chunk.id for chunk in chunks), (share * values).tolist(), strict=True)
     return best_scores(scored)
 

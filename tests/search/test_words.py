@@ -18,6 +18,7 @@ from rag.corpus import Access, Principal, Vectors
 from rag.errors import InvalidRequestError
 from rag.models.embed import Embedder, TextKind, WrappedEmbedder
 from rag.models.text_encoder import BUILTIN_MODEL, Tokens
+from rag.search import query_vectors
 from rag.search.desk import Desk
 from rag.search.pipeline import ACCENTED
 from rag.search.stages.thresholds import UNGROUNDED
@@ -26,6 +27,7 @@ from rag.store.read.collection_reader import CollectionReader
 from rag.store.read.desk_reader import DeskReader
 from rag.store.read.schema import Ranking
 from tests.search.conftest import ME, Shelf
+from tests.small_desk import vectors
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
@@ -411,6 +413,8 @@ async def test_a_source_is_missed_by_words_alone(desk: Shelf) -> None:
 DICTIONARY = {
     "pendeluhr": "pendulum clock",
     "öl": "oil",
+    "wann": "when",
+    "wo": "where",
     "frühling": "spring",
     "delta": "snow melts in spring",
     "museum": "wheels of a pendulum clock",
@@ -461,6 +465,30 @@ async def test_words_that_two_languages_share_dont_outvote_the_meaning(
     for mode, title in expected.items():
         answer = await desk.search(ME, SearchRequest(query, mode=mode))
         assert answer.hits[0].source.title == title, mode
+
+
+async def test_a_passage_near_to_all_questions_comes_later_for_one_in_another_language(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.put_all({"right": "brass pendulum", "faq": "when and where"})
+    desk = Desk(
+        DeskReader(shelf.data, timeout_seconds=15), Multilingual(shelf.small.BagOfWords()), SearchSettings()
+    )
+
+    async def hits(query: str, mode: Mode = "hybrid") -> dict[str, float | None]:
+        answer = await desk.search(ME, SearchRequest(query, mode=mode))
+        return {hit.source.title: hit.similarity for hit in answer.hits}
+
+    german, english = "Wann, wo Pendeluhr?", "When, where pendulum clock?"
+    before, in_english = await hits(german), await hits(english)
+    assert [*before] == ["faq", "right"]
+    (mean,) = vectors(["when where"])
+    monkeypatch.setattr(query_vectors, "mean_query", lambda _: mean)
+    after = await hits(german)
+    assert [*after] == ["right", "faq"]
+    assert after == before  # evidence is judged by these
+    assert [*(await hits(german, "dense"))] == ["faq", "right"]
+    assert [*(await hits(english)).items()] == [*in_english.items()]
 
 
 @modes

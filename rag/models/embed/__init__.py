@@ -10,15 +10,16 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 import numpy as np
 from anyio import to_thread
 
-from rag.config.model_settings import EmbedderSettings
+from rag.config.model_settings import MULTILINGUAL_MODEL, EmbedderSettings
 from rag.corpus import DEFAULT_EMBEDDER, EmbedderIdentity, Vectors
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker
@@ -31,7 +32,25 @@ TextKind = Literal["query", "document"]
 CONTROL = "refdesk"
 """A text that every model embeds: if it fails, too, the model is at fault and not a text."""
 log = logging.getLogger(__name__)
+E5_MEAN_QUERIES = Path(__file__).with_name("e5_mean_queries.npy")
 LOADED_AGAIN_SECONDS = 30  # before another attempt to load a model, which can cost seconds of CPU
+
+
+@cache
+def mean_queries(model: str) -> Vectors | None:
+    """The mean vectors that a built-in model has for questions, by language, English first; None without.
+
+    They tell what its queries have in common, which is no sign of what they ask for.
+    """
+    return np.load(E5_MEAN_QUERIES) if model == MULTILINGUAL_MODEL else None
+
+
+def mean_query(identity: EmbedderIdentity | None) -> npt.NDArray[np.float32] | None:
+    """The mean of all of them, if the identity is that of such a model."""
+    if identity is None or identity.provider != "builtin":
+        return None
+    means = mean_queries(identity.model)
+    return None if means is None else means.mean(axis=0)
 
 
 class Embedder(Protocol):

@@ -22,7 +22,7 @@ from rag.config.model_settings import ENGLISH_MODEL, MULTILINGUAL_MODEL, Embedde
 from rag.corpus import EmbedderIdentity, Pooling, Vectors
 from rag.errors import ConfigurationError
 from rag.models import text_encoder
-from rag.models.embed import TextKind, check_queries, unit_rows
+from rag.models.embed import TextKind, check_queries, mean_queries, unit_rows
 from rag.models.model_folder import ModelFacts, check_pulled, facts_of_folder
 from rag.models.text_encoder import Head, SentencePieces, Tokens
 from rag.runtime import concurrently, cores
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 class BuiltinModel:
     """A model that comes with refdesk: its folder, and its publisher's facts.
 
-    `limit` is in tokens, special ones included. Vectors have 384 dimensions. `mean_queries` is a file with
-    the mean vectors of questions by language, English first, if a part of them is subtracted from queries.
+    `limit` is in tokens, special ones included. Vectors have 384 dimensions.
     """
 
     folder: Path
@@ -46,7 +45,6 @@ class BuiltinModel:
     limit: int
     query_prefix: str = ""
     document_prefix: str = ""
-    mean_queries: Path | None = None
 
 
 BUILTIN_DIMENSION = 384
@@ -60,7 +58,6 @@ BUILTIN = {
         512,
         "query: ",
         "passage: ",
-        Path(__file__).with_name("e5_mean_queries.npy"),
     ),
 }
 OF_MEAN_QUERY, OF_OWN_MEAN, GIVEN_BACK = 0.2, 0.4, 0.15
@@ -80,7 +77,7 @@ PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would ta
 class LocalEmbedder:
     """An embedder in this process. `output` is its graph's, `limit` in tokens, special ones included.
 
-    `facts` are those of a model in a folder. `mean_queries` are as in `BuiltinModel`.
+    `facts` are those of a model in a folder. A part of `mean_queries` is subtracted from each query.
     """
 
     identity: EmbedderIdentity
@@ -166,7 +163,7 @@ def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
         Head("graph"),
         model.tokens(model.folder),
         model.limit,
-        mean_queries=np.load(model.mean_queries) if model.mean_queries else None,
+        mean_queries=mean_queries(name),
     )
 
 

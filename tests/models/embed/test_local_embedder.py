@@ -18,7 +18,7 @@ from rag.config.model_settings import EmbedderSettings
 from rag.corpus import AS_IT_IS
 from rag.errors import ConfigurationError, ProviderError
 from rag.ingest.chunk_vectors import calibration
-from rag.models.embed import WrappedEmbedder, check_queries, open_embedder, unit_rows
+from rag.models.embed import WrappedEmbedder, check_queries, mean_query, open_embedder, unit_rows
 from rag.models.embed.calibration import (
     PAIRS_BY_LANGUAGE,
     cosine_elsewhere,
@@ -203,7 +203,7 @@ async def test_a_question_finds_its_answer_in_another_language(multilingual: Loc
 async def test_what_queries_have_in_common_is_partly_subtracted_from_queries_alone(
     multilingual: LocalEmbedder,
 ) -> None:
-    """The file has the mean vectors of these questions: eight subjects in sixteen languages."""
+    """The file has the mean vectors of these questions in sixteen languages."""
     means = multilingual.mean_queries
     assert means is not None
     as_they_are = replace(multilingual, mean_queries=None)
@@ -220,6 +220,19 @@ async def test_what_queries_have_in_common_is_partly_subtracted_from_queries_alo
         )
     documents = await multilingual.embed(by_language["zh"], "document")
     assert np.array_equal(documents, await as_they_are.embed(by_language["zh"], "document"))
+
+
+def test_only_the_multilingual_model_that_comes_along_has_a_mean_query() -> None:
+    english, multilingual = (
+        builtin_embedder(EmbedderSettings(model=model)).identity
+        for model in ("all-MiniLM-L6-v2", "multilingual-e5-small")
+    )
+    mean = mean_query(multilingual)
+    assert mean is not None
+    assert mean.shape == (384,)
+    assert (
+        mean_query(english) is mean_query(replace(multilingual, provider="local")) is mean_query(None) is None
+    )
 
 
 async def test_keywords_and_signs_are_in_no_other_language(multilingual: LocalEmbedder) -> None:
