@@ -341,6 +341,22 @@ async def check_is_new(settings: Settings, name: str) -> None:
         raise ConfigurationError(EXISTS.format(name))
 
 
+def _merged_properties(
+    stored: Collection,
+    fields: Mapping[str, FieldType],
+    no_field: tuple[str, ...],
+    policies: Mapping[Flag, Policy],
+) -> dict[str, Any]:
+    """The properties that a command changes in part: declared fields, and policies for personal data."""
+    merged: dict[str, Any] = {}
+    if policies:
+        merged["personal_data"] = merge_policies(stored.personal_data, policies)
+    if fields or no_field:
+        remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
+        merged["fields"] = remaining | dict(fields)
+    return merged
+
+
 TOLD_OTHERWISE = {"visibility_is_set", "fields"}  # by other lines of `set` than those for each property
 PROPERTIES = ("description", "link", "embedder_name", "chunking", "keep_days", "visibility")
 """The options of `set` that are stored as they are."""
@@ -393,14 +409,8 @@ async def set_command(
         )
     (table,) = await open_collections(settings, name)
     stored = table.collection
-    planned = dict(after)
-    if policies:
-        planned["personal_data"] = merge_policies(stored.personal_data, policies)
-    if fields or no_field:
-        remaining = {key: kind for key, kind in stored.fields.items() if key not in no_field}
-        planned["fields"] = remaining | fields
-    if language:
-        planned["language"] = language
+    planned = after | _merged_properties(stored, fields, no_field, policies)
+    planned |= {"language": language} if language else {}
     check_fields(stored, fields, no_field)
     _check_changeable(stored, planned.keys())
     identity = await identity_of(settings, after["embedder_name"]) if "embedder_name" in after else None

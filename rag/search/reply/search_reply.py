@@ -10,7 +10,7 @@ At the end: the trace of a search, for the tool's `explain` and for `--explain -
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
@@ -283,6 +283,7 @@ def _hit_record(  # noqa: PLR0913 the arguments of `search_reply`
 ) -> HitRecord:
     source, url = hit.source, shown_url(hit.source)
     uri = resource_uri(source.collection, hit.cited)
+    page = passage_page(pages, hit.cited, source.revision) if pages else ""
     metadata = shown_metadata(source, hit.fields, only_declared=brief)
     if url and not brief:  # the document can be opened without its path
         metadata.pop("path", None)
@@ -294,7 +295,7 @@ def _hit_record(  # noqa: PLR0913 the arguments of `search_reply`
         title=label(source.title) if urls or not brief else None,
         cite_as=cite_as(hit, places.get(source.id, ""), words(answer.question)),
         also_in=_also_in(hit, places) or None,
-        url=url or (passage_page(pages, hit.cited, source.revision) if pages else uri if urls else None),
+        url=url or page or (uri if urls else None),
         page=hit.shown_chunks[0].page,
         **shown_dates(source, hit.dating),
         stale=answer.stale.get(source.id),
@@ -303,9 +304,7 @@ def _hit_record(  # noqa: PLR0913 the arguments of `search_reply`
         text=disarm(hit.text, from_prose=hit.span.start == 0),  # a later text may begin inside of a fence
         start=hit.span.start,
         end=hit.span.end,
-        excerpts=[[excerpt.start, excerpt.end] for excerpt in hit.excerpts]
-        if len(hit.excerpts) > 1
-        else None,
+        excerpts=_separate_excerpts(hit) or None,
         matches=[asdict(occurrence) for occurrence in hit.occurrences] or None,
         match_count=hit.occurrence_count or None,
         tokens=hit.shown_tokens,
@@ -313,8 +312,17 @@ def _hit_record(  # noqa: PLR0913 the arguments of `search_reply`
         score=round(hit.score, SCORE_DIGITS),
         similarity=None if hit.similarity is None else round(hit.similarity, 4),
         metadata=metadata or None,
-        vector=[round(float(part), 6) for part in hit.vector] if vectors and hit.vector is not None else None,
+        vector=_rounded(hit.vector) if vectors else None,
     )
+
+
+def _separate_excerpts(hit: Hit) -> list[list[int]]:
+    """The places of the excerpts that a hit's text consists of; empty if it is one piece."""
+    return [[excerpt.start, excerpt.end] for excerpt in hit.excerpts] if len(hit.excerpts) > 1 else []
+
+
+def _rounded(vector: Iterable[float] | None) -> list[float] | None:
+    return None if vector is None else [round(float(part), 6) for part in vector]
 
 
 COST_DIGITS = 6
