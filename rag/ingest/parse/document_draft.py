@@ -343,6 +343,7 @@ _LEFT_OUT = {
     "sheet": ("hidden sheet",),
     "row": ("hidden row or column", "hidden rows or columns"),
     "text": ("hidden piece of text", "hidden pieces of text"),
+    "deletion": ("deleted piece of text", "deleted pieces of text"),
     "shape": ("hidden shape",),
     "comment": ("comment",),
     "chart": ("chart",),

@@ -62,6 +62,7 @@ SUFFIXES = (
 _TEXTS, _SETTINGS = ELEMENTS["documents"], ELEMENTS["settings"]
 """Names of the roots of texts; and of build files, settings, schemas and pictures."""
 _RECORDS = frozenset({"resources"})  # of Android, whose texts have markup
+_PLANNED = frozenset({"tasks"})  # of a project of Microsoft Project; others are of build tools
 _MAPS = frozenset({"gpx", "kml"})
 _LINES = frozenset({"trkseg", "linestring", "linearring"})
 """Lines on maps: thousands of points that a watch has written."""
@@ -81,7 +82,7 @@ def parse(text: str, name: str) -> Document:
     except ParseError as error:
         return _code_document(text, name, f"{error}, so it was read as it stands")
     kind = name_of(root)
-    if kind in _SETTINGS:
+    if kind in _SETTINGS and not [*named(root, _PLANNED)]:
         return _code_document(text, name)
     if kind in ROOTS:
         return feed_document(root, name)

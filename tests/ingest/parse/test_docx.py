@@ -75,6 +75,8 @@ def test_what_was_inserted_is_read_and_what_was_deleted_is_not() -> None:
         "<w:tbl><w:tr><w:trPr><w:del/></w:trPr><w:tc><w:p><w:r><w:t>old</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
     )
     assert shape_of(word(body)) == [("paragraph", "We pay 7 euros")]
+    (remark,) = parse(word(body), "a.docx").remarks
+    assert remark.startswith("1 deleted")
 
 
 DELETED_END = "<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr><w:r><w:t>{}</w:t></w:r></w:p>"

@@ -138,6 +138,8 @@ def test_deleted_words_that_stand_between_marks_are_left_out() -> None:
         ("paragraph", "One new"),
         ("paragraph", "two without an end"),
     ]
+    (remark,) = parse(flat(f"<office:text>{body}</office:text>"), "a.fodt").remarks
+    assert remark.startswith("2 deleted")
 
 
 def test_headers_and_footers_of_pages_in_use_stand_once_at_the_end() -> None:

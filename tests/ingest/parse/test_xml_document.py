@@ -725,3 +725,10 @@ def test_norms_of_german_statutes_are_sections_and_items_have_the_numbers_that_t
     assert parse(statute.encode(), "BJNR001950896.xml").title == "Bürgerliches Gesetzbuch"
     terms = "<article><p>Of clocks.</p><dl><dt>Quartz</dt><dd>Swings.</dd></dl></article>"
     assert shape(terms, "a.xml")[-1] == ("list", "- Quartz\n- Swings.")
+
+
+def test_the_tasks_of_a_project_plan_are_records_and_a_build_file_stays_code() -> None:
+    plan = b"<Project><Tasks><Task><Name>Paint</Name><Start>2024-03-02</Start></Task></Tasks></Project>"
+    build = b"<Project><PropertyGroup><TargetFramework>net8.0</TargetFramework></PropertyGroup></Project>"
+    assert "Name: Paint\nTasks Task Start: 2024-03-02" in parse(plan, "plan.xml").text
+    assert parse(build, "a.csproj").text == build.decode()

@@ -52,6 +52,7 @@ def parse(data: bytes, _name: str) -> Document:
     reader = _Reader(package, main)
     body = child(reader.with_addresses(package.xml(main), main), "body")
     if body is not None:
+        reader.draft.left_out["deletion"] = sum(_has_deleted_text(part) for part in body.iter("del"))
         drawings_and_forms.fill_controls(body)
         _join_paragraphs(body)  # before any is written: the style of the second holds for both
         reader.blocks(body)
@@ -63,6 +64,10 @@ def parse(data: bytes, _name: str) -> Document:
     draft.left_out["comment"] = len([*reader.part("comments").iter("comment")])
     title = reader.title or reader.cover()
     return document_of_draft(draft, MIME_TYPE, core_properties(package), title=title)
+
+
+def _has_deleted_text(change: Element) -> bool:
+    return any((text.text or "").strip() for text in change.iter("delText"))
 
 
 def _font(about: Element | None) -> str:

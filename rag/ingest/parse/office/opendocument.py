@@ -77,7 +77,7 @@ def parse(data: bytes, name: str) -> Document:
         title = reader.draft.first_title
     elif (text := child(body, "text")) is not None:
         kind = "text"
-        _blank_deleted(text)
+        reader.draft.left_out["deletion"] = _blank_deleted(text)
         reader.blocks(text)
         margins = [*_margins(styles)]
         reader.draft.margins(
@@ -107,10 +107,13 @@ def _margins(roots: Sequence[Element]) -> Iterator[Element]:
                 yield margin
 
 
-def _blank_deleted(text: Element) -> None:
-    """Blank the deleted words that still stand in a text, between two marks: flat files have some."""
+def _blank_deleted(text: Element) -> int:
+    """Blank the deleted words that still stand in a text, between two marks: flat files have some.
+
+    Returns the number of pieces that are marked as deleted, wherever their words stand.
+    """
     ends = {end.get("change-id", "") for end in text.iter("change-end")}
-    regions = (region for region in text.iter("changed-region") if child(region, "deletion") is not None)
+    regions = [region for region in text.iter("changed-region") if child(region, "deletion") is not None]
     deletions = {region.get("id", "") for region in regions} & ends
     opened: set[str] = set()
 
@@ -126,6 +129,7 @@ def _blank_deleted(text: Element) -> None:
 
     if deletions:
         blank(text)
+    return len(regions)
 
 
 class ListLevel(NamedTuple):
