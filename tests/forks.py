@@ -485,7 +485,7 @@ def _serve(listener: socket.socket) -> None:
     os.fsync = lambda fd: None  # noqa: ARG005 no test cuts the power; most of the time of small runs
     if set(SEARCHING) <= set(sys.argv[3:]):
         load_once()()
-        importlib.import_module("rag.ingest.document_languages").load()
+        importlib.import_module("rag.ingest.document_languages").language_identifier()
     if set(PARSER) <= set(sys.argv[3:]):
         _prepare_parsing()
     _compute_once()

@@ -31,10 +31,6 @@ from rag.store.write.desk_folder import PURGED, prepare
 
 SHOWN = 20  # sources in a list; --json has all
 
-KEYS_LEFT_OUT = (
-    "As far as this desk knows, they were revoked since, or belong to another tenant. For new ones, run "
-    "refdesk-admin key create"
-)
 _FILE = click.argument("file", type=NamedPath(dir_okay=False))
 
 
@@ -208,7 +204,7 @@ def _lines(result: RestoreResult, keys: dict[str, Any], file: Path, home: Home) 
     }
     yield from (f"{title}: {', '.join(names)}." for title, names in by_name.items() if names)
     if keys["keys_left_out"]:
-        yield KEYS_LEFT_OUT
+        yield "They were revoked since, or belong to another tenant. For new ones: refdesk-admin key create"
 
 
 @click.group("storage", cls=Group)

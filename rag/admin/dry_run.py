@@ -101,7 +101,6 @@ def _duration(seconds: float) -> str:
 
 
 NAMED = 5  # documents of a line
-UNMODERATED = "The moderation was not asked. What it would keep out is counted as stored."
 SHOWN = ("added", "moved", "replaced", "removed", "missing", "skipped")
 
 
@@ -135,7 +134,9 @@ async def make_dry_run(  # noqa: PLR0913 the options of a run
         async with open_rehearsal(settings.home, collection) as writer:
             run = origin(collection, writer.spools_in) if origin else paths
             report = await ingest(writer, CountingEmbedder(embedder), run, instructions, Progress())
-    notes = report.notes + ((UNMODERATED,) if moderator else ())
+    notes = report.notes
+    if moderator:
+        notes += ("The moderation was not asked. What it would keep out is counted as stored.",)
     return DryRun(replace(report, notes=notes, embedder=choice.reason), _changes(writer))
 
 

@@ -87,10 +87,13 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
 
 def _losses(report: Report) -> Iterator[str]:
     """What the run could not store, and what it did not read."""
-    if failed := failures_text(report.outcomes):
+    causes = Counter[str](
+        outcome.cause or "damaged" for outcome in report.outcomes if outcome.outcome == "skipped"
+    )
+    if causes:
         old_failures = report.known_failures
         as_before = f" ({old_failures} as before, in files that haven't changed)" if old_failures else ""
-        yield f"Failed: {failed}{as_before}"
+        yield f"Failed: {causes_text(causes)}{as_before}"
     if unread := unread_text(report.outcomes):
         yield f"Not read: {unread}"
 
@@ -125,13 +128,6 @@ def stored_formats(outcomes: Iterable[Outcome]) -> str:
 def _format(outcome: Outcome) -> str:
     path = outcome.path.partition("?")[0] if outcome.path.startswith("origin:") else outcome.path
     return PurePath(path).suffix.lower() or "without a suffix"
-
-
-def failures_text(outcomes: Iterable[Outcome]) -> str:
-    """The skipped files by cause: "3 damaged, 1 encrypted"."""
-    return causes_text(
-        Counter(outcome.cause or "damaged" for outcome in outcomes if outcome.outcome == "skipped")
-    )
 
 
 def causes_text(causes: Mapping[str, int]) -> str:

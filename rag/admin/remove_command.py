@@ -35,17 +35,10 @@ from rag.store.write.collection_writer import CollectionWriter
 from rag.store.write.desk_folder import is_full, read_key, writable
 
 NAMED = 3  # files in a message
-COMES_BACK = (
-    "The next ingest or sync brings back what still exists: {}. To keep a file out, delete it, or name it in "
-    "a file .refdeskignore in its folder."
-)
 STILL_IN = (
     "Some of these files are in other collections, too, and stay there: {}. Name one with --collection."
 )
 IN_TAG = "Nothing is ingested into {}, which is a tag, so what was removed from it stays away."
-REMOVED_BUT = (
-    "Removed {}: searches no longer find them. Their access records stay: run the command again later. {}"
-)
 
 
 @command("remove", changes=True)
@@ -102,7 +95,10 @@ def _tell_what_stays(
     if in_others := holding - {"", collection.name}:
         echo(STILL_IN.format(names_briefly(sorted(in_others), NAMED)), err=True)
     if comes_back := [path_of(uri) for uri in uris if _still_exists(uri, settings)]:
-        again = COMES_BACK.format(names_briefly(comes_back, NAMED))
+        again = (
+            f"The next ingest or sync brings back what still exists: {names_briefly(comes_back, NAMED)}. To "
+            "keep a file out, delete it, or name it in a file .refdeskignore in its folder."
+        )
         echo(IN_TAG.format(collection.name) if collection.tag_of else again, err=True)
 
 
@@ -118,7 +114,10 @@ async def _delete(data: Home, collection: Collection, ids: Sequence[str], *, for
             await _finish(writer)
     except BusyError as error:
         if forget:
-            raise BusyError(REMOVED_BUT.format(counted(len(ids), "source"), error)) from error
+            raise BusyError(
+                f"Removed {counted(len(ids), 'source')}: searches no longer find them. Their access records "
+                f"stay: run the command again later. {error}"
+            ) from error
         echo("Searches no longer find them. The command that is writing now deletes their text.", err=True)
 
 

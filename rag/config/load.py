@@ -84,7 +84,9 @@ def load_settings(
         if value is not None:
             _put(values, tuple(key.split(".")), value if isinstance(value, int | list) else str(value))
     settings = _validate(values, OVERRIDES, "")
-    _check_consistent(settings, str(path), text)
+    for keys, problem in contradictions(settings):
+        where = _where(keys, str(path), text) if line_of(keys, text) else OVERRIDES
+        raise ConfigurationError(f"{where}: {name_of(keys)}: {problem}")
     return settings
 
 
@@ -272,12 +274,6 @@ def _validate(values: dict[str, Any], origin: str, text: str) -> Settings:
     except ValidationError as error:
         lines = [_explanation(details, origin, text) for details in error.errors()]
         raise ConfigurationError("\n".join(dict.fromkeys(lines))) from error
-
-
-def _check_consistent(settings: Settings, origin: str, text: str) -> None:
-    for keys, problem in contradictions(settings):
-        where = _where(keys, origin, text) if line_of(keys, text) else OVERRIDES
-        raise ConfigurationError(f"{where}: {name_of(keys)}: {problem}")
 
 
 def _explanation(details: ErrorDetails, origin: str, text: str) -> str:

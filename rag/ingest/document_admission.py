@@ -132,7 +132,8 @@ class DocumentAdmission:
         to_mask = [flag for flag in counts if self.personal_data[flag] == "redact"]
         masked_document = with_masks(document, to_mask)
         if spans_in(name, to_mask):
-            masked_document = replace(masked_document, remarks=(*masked_document.remarks, NAME_STAYS))
+            remark = "its file name contains what the collection masks; file names stay as they are"
+            masked_document = replace(masked_document, remarks=(*masked_document.remarks, remark))
         return Admitted(masked_document, {flag: counts[flag] for flag in to_mask})
 
 
@@ -299,8 +300,6 @@ async def note_expiring(writer: CollectionWriter, wave: Iterable[NewSource]) -> 
 
 
 MOST_VALUES = 1000  # values that are also looked for outside of the text, each in every heading
-ADDRESS_LEFT_OUT = "its url contains what the collection masks, so it was left out"
-NAME_STAYS = "its file name contains what the collection masks; file names stay as they are"
 
 
 def count_values(document: Document, name: str, kinds: Kinds[Flag]) -> dict[Flag, int]:
@@ -325,7 +324,9 @@ def with_masks(document: Document, kinds: Kinds[Flag]) -> Document:
             text = text.replace(value, mask)
         return _with_masks(text, spans_in(text, kinds))
 
-    url_stays = document.url is None or short(document.url) == document.url
+    url, remarks = document.url, document.remarks
+    if url and short(url) != url:
+        url, remarks = None, (*remarks, "its url contains what the collection masks, so it was left out")
     masked = _with_masks(document.text, spans)
     return replace(
         document,
@@ -339,8 +340,8 @@ def with_masks(document: Document, kinds: Kinds[Flag]) -> Document:
         ),
         pages=tuple(map(shift.moved, document.pages)),
         metadata={key: short(value) for key, value in document.metadata.items()},
-        url=document.url if url_stays else None,
-        remarks=document.remarks if url_stays else (*document.remarks, ADDRESS_LEFT_OUT),
+        url=url,
+        remarks=remarks,
         has_lines=document.has_lines and masked.count("\n") == document.text.count("\n"),
     )
 

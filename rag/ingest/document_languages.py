@@ -112,13 +112,9 @@ def _stretches(text: str) -> list[str]:
     return [words for words in stretches if len(words) >= LEAST]
 
 
-def load() -> None:
-    """Load the classifier; the first time takes 0.4 s."""
-    _identifier()
-
-
 @lru_cache(1)
-def _identifier() -> LanguageIdentifier:
+def language_identifier() -> LanguageIdentifier:
+    """The classifier."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 takes 0.4 s, and 24 MB
 
     return LanguageIdentifier.from_pickled_model(MODEL_FILE)
@@ -126,7 +122,7 @@ def _identifier() -> LanguageIdentifier:
 
 @lru_cache(1)
 def _labels() -> frozenset[str]:
-    return frozenset(map(primary, _identifier().nb_classes))
+    return frozenset(map(primary, language_identifier().nb_classes))
 
 
 def _probabilities(words: str) -> Mapping[str, float]:
@@ -135,7 +131,7 @@ def _probabilities(words: str) -> Mapping[str, float]:
     The classifier is overconfident. Its scores are divided by the square root of the text's bytes, as
     py3langid 0.4 does; that release itself takes 2 s and 88 MB to load.
     """
-    identifier = _identifier()
+    identifier = language_identifier()
     text = words.lower() if words.isupper() else words  # the classifier hardly knows capitals
     features = identifier.instance2fv(text, datatype="float32")
     present = features.nonzero()[0]  # a product with all 7,480 features takes 30 times as long

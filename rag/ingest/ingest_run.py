@@ -152,9 +152,9 @@ Chunk: TypeAlias = "Callable[[Preparation, FileContent, Budget], Awaitable[Chunk
 class Executor:
     """Who parses and chunks documents: by default this machine, one small and one large at a time.
 
-    `workers` is the number of processors that do so. A run holds more documents in memory for each. So many
-    `tasks_per_lane` take documents from a lane (`rag.ingest.chunk_vectors.lanes`), and the embedder gets so
-    many `texts_at_once`.
+    `workers` is the number of processors that do so. A run holds more documents in memory for each.
+    `tasks_per_lane` tasks take documents from each lane (`rag.ingest.chunk_vectors.lanes`); the embedder gets
+    at most `texts_at_once` texts.
     """
 
     workers: int = 1
@@ -203,7 +203,6 @@ class Instructions:
     held_for_long: str = ""
 
 
-REMOVED_MEANWHILE = "somebody removed it while it was read"
 REMOVED_NOTE = (
     "Another command removed {} during this run. The next run adds those again whose files are still there."
 )
@@ -435,7 +434,8 @@ class IngestSteps:
     def _finish_new(self, new: NewSource, record: AccessRecord) -> None:
         uri = new.source.uri
         if not record.present:
-            self.outcomes.finish([Outcome(path_of(uri), "removed", REMOVED_MEANWHILE, new.source.id)])
+            reason = "somebody removed it while it was read"
+            self.outcomes.finish([Outcome(path_of(uri), "removed", reason, new.source.id)])
             return
         kind: OutcomeKind = "moved" if uri in self._moved else "added"
         access = record.access

@@ -44,7 +44,7 @@ from rag.filters.grammar import MAX_CHARS, MAX_INTEGER
 from rag.ingest.chunk import passages
 from rag.ingest.discover import fits
 from rag.ingest.document_admission import DocumentAdmission
-from rag.ingest.document_languages import foreign_parts, load, with_language
+from rag.ingest.document_languages import foreign_parts, language_identifier, with_language
 from rag.ingest.parse import document_parts
 from rag.ingest.parse.decode import recoded, unicode_text
 from rag.ingest.parse.document_draft import HEADERS, page_headers
@@ -280,7 +280,7 @@ class Preparation:
             EmptyFileError: it has no text.
             NotAdmittedError: a policy keeps it out, or it has expired.
         """
-        language = partial(to_thread.run_sync, load)  # loading the classifier takes as long as parsing
+        language = partial(to_thread.run_sync, language_identifier)  # loading it takes as long as parsing
         parsed = cast("Document", (await concurrently((partial(self.parse, content, budget), language)))[0])
         admitted = await self.admission.admit(parsed, content.file, content.state, budget)
         document = await budget.run(with_language, admitted.document)

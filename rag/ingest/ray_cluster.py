@@ -129,7 +129,7 @@ class Cluster:
     model: Model
     collection: Collection
     rights: Rights
-    _looked: _Looked = field(default_factory=lambda: _Looked(anyio.Lock()))
+    _last_look: _LastLook = field(default_factory=lambda: _LastLook(anyio.Lock()))
 
     def embedder(self, here: Embedder) -> ClusterEmbedder:
         """An embedder that runs this machine's model on the workers."""
@@ -181,9 +181,9 @@ class Cluster:
         Raises:
             ProviderError: it doesn't answer, or has had none for long.
         """
-        async with (looked := self._looked).lock:
-            if time.monotonic() < looked.at + LOOK_SECONDS:
-                return looked.processors
+        async with (last := self._last_look).lock:
+            if time.monotonic() < last.at + LOOK_SECONDS:
+                return last.processors
             try:
                 with anyio.fail_after(SILENT_SECONDS):
                     resources = await _answer(self.ray.cluster_resources)
@@ -191,12 +191,12 @@ class Cluster:
                 raise _failure(error) from error
             except Exception as error:  # gRPC's errors share no base with Ray's
                 raise _failure(ConnectionError()) from error
-            looked.at, looked.processors = time.monotonic(), int(resources.get("CPU", 0))
-            if looked.processors or not looked.worked:
-                looked.worked = looked.at
-            if looked.at > looked.worked + IDLE_SECONDS:
+            last.at, last.processors = time.monotonic(), int(resources.get("CPU", 0))
+            if last.processors or not last.worked:
+                last.worked = last.at
+            if last.at > last.worked + IDLE_SECONDS:
                 raise _failure(_NoProcessorError())
-            return looked.processors
+            return last.processors
 
     async def _done(self, work: Callable[..., T | Exception], *arguments: object) -> T:
         task = _task(self.ray, work)
@@ -226,7 +226,7 @@ def _task(ray: Any, work: Callable[..., object]) -> Any:  # noqa: ANN401 Ray's t
 
 
 @dataclass(slots=True)
-class _Looked:
+class _LastLook:
     """When the cluster last answered, how many processors it had, and when it last had any; 0 for never."""
 
     lock: anyio.Lock

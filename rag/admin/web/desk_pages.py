@@ -59,7 +59,6 @@ async def choose_tenant(console: Console, _request: Request, form: FormData) -> 
 ACTS = 100  # that are shown
 PATIENCE_SECONDS = 2.0
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # loading the usual certificates takes 50 ms, for nothing
-NO_METRICS = "The settings turn its metrics off (http.metrics_port = 0)."
 MAX_BYTES = 4_000_000  # of metrics
 CALLS = "refdesk_call_seconds"
 COUNTED: Mapping[str, str] = {
@@ -91,10 +90,11 @@ async def activity(console: Console, _request: Request) -> Response:
     """The page."""
     acts = deque(((number, line) for number, line in read_log(console.settings.data)), maxlen=ACTS)
     port = console.settings.http.metrics_port
+    off = "The settings turn its metrics off (http.metrics_port = 0)."
     return console.page(
         "activity.html",
         port=port,
-        server=await server_at(port) if port else Server(NO_METRICS),
+        server=await server_at(port) if port else Server(off),
         acts=[line for _, line in reversed(acts) if line and line.tenant == console.tenant],
         unreadable=sum(line is None for _, line in acts),
         who=actor_name,

@@ -43,8 +43,8 @@ from rag.store.write import collection_tables, desk_folder, table_maintenance
 from rag.store.write.change_collection import (
     CATALOG_WAIT_SECONDS,
     change_collection,
-    make_tables_anew,
     open_writer,
+    replace_tables,
 )
 from rag.store.write.collection_tables import forget_swept, table_names
 from rag.store.write.locks import held_locks, locked
@@ -305,7 +305,7 @@ async def check_tables(desk: OpenFolder, collection: Collection) -> Finding:
                 f"The table {folder.name} is missing.",
                 "the texts in the collection's other table",
             )
-            return Finding("tables", part, problem, remedy, partial(_make_anew, desk, collection), loses)
+            return Finding("tables", part, problem, remedy, partial(_replace_tables, desk, collection), loses)
         if table_maintenance.empty_manifests(folder):
             problem = f"A power failure left the table {folder.name} unreadable."
             return Finding("tables", part, problem, FIX, partial(repair_collection, desk, collection))
@@ -333,21 +333,20 @@ async def repair_collection(desk: OpenFolder, collection: Collection) -> None:
         pass
 
 
-async def _make_anew(desk: OpenFolder, collection: Collection) -> None:
-    await make_tables_anew(desk.data, collection)
-    await repair_collection(desk, collection)
-    await _let_readers_open_anew(desk, collection)
+async def _replace_tables(desk: OpenFolder, collection: Collection) -> None:
+    await replace_tables(desk.data, collection)
+    await _repair_and_reopen(desk, collection)
 
 
 async def _roll_back(desk: OpenFolder, collection: Collection, folder: Path) -> None:
     with locked(desk.data, lock_name(collection), seconds=0):
         await roll_back(desk.database, folder)
+    await _repair_and_reopen(desk, collection)
+
+
+async def _repair_and_reopen(desk: OpenFolder, collection: Collection) -> None:
     await repair_collection(desk, collection)
-    await _let_readers_open_anew(desk, collection)
-
-
-async def _let_readers_open_anew(desk: OpenFolder, collection: Collection) -> None:
-    """Commit to the catalog, so that servers drop rows in memory: a table's versions and addresses repeat."""
+    # A commit to the catalog: servers drop rows in memory. The table's versions and addresses repeat.
     await change_collection(desk.data, collection.tenant, collection.name, lambda now: now)
 
 

@@ -233,7 +233,7 @@ async def _drop_without_row(data: Home, tenant: str, name: str, lease: Lease | N
     return there or bool(present)
 
 
-async def make_tables_anew(data: Home, collection: Collection) -> None:
+async def replace_tables(data: Home, collection: Collection) -> None:
     """Replace the tables of a collection by empty ones. Its row in the catalog and access records stay."""
     started = time.time()
     with (

@@ -66,12 +66,11 @@ async def ensure_collection(  # noqa: PLR0913 what to check, besides what to mak
     """The collection of this name, made if it doesn't exist.
 
     The `properties`, fields of `Collection`, apply to a new collection only. Without a `language`, an
-    existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. `created_at` is now by default; a
-    caller that passes it can tell by it whether the collection is new. An `attached` collection must be new,
-    and gets no tables.
-    `known` is a collection in a bucket that the caller has just read: it is only checked, because opening it
-    for writing reads it again. If the `tenant_is_there` for the caller, it isn't made again: somebody may
-    have removed it since.
+    existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. By `created_at`, which is now if
+    it isn't given, the caller can tell whether the collection is new. An `attached` one must be new, and gets
+    no tables. A collection in a bucket that the caller has just read (`known`) is only checked, because
+    opening it for writing reads it again. If the caller saw the tenant (`tenant_is_there`), the tenant isn't
+    made: if it is gone, somebody removed it since.
 
     Raises:
         ConfigurationError: the tenant was removed; or the collection was made with another embedder or
@@ -82,7 +81,8 @@ async def ensure_collection(  # noqa: PLR0913 what to check, besides what to mak
         return _checked(known, embedder, language)
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS) as lease, engine_errors("opening the catalog"):
-        _check_stays(data, tenant, was_there=tenant_is_there)
+        if tenant_is_there and not has_tenant(data, tenant):
+            raise ConfigurationError(f"The tenant {tenant!r} was removed in the meantime.")
         database = await with_catalog(data)
         note_tenant(data, tenant)
         _, (collections,) = await open_in_turn(data, lease, schema.COLLECTIONS)
@@ -103,11 +103,6 @@ async def ensure_collection(  # noqa: PLR0913 what to check, besides what to mak
             await _create_tables(data, database, collection)
         await _enter(data, collections, collection, started)
         return collection
-
-
-def _check_stays(data: Home, tenant: str, *, was_there: bool) -> None:
-    if was_there and not has_tenant(data, tenant):
-        raise ConfigurationError(f"The tenant {tenant!r} was removed in the meantime.")
 
 
 def _checked(

@@ -205,17 +205,12 @@ async def drop_bare_versions(*tables: lancedb.AsyncTable) -> None:
     for table in tables:
         if _is_in_bucket(uri := await table.uri()):
             continue  # in a bucket, listing it costs more
-        files = _count_of_parts(Path(uri))
+        parts = (Path(uri, part) for part in ("data", "_deletions", "_indices"))
+        files = sum(file.is_file() for part in parts for file in part.rglob("*"))
         if await _files_of_rows(table) == files and old_versions(Path(uri), timedelta(0)) > 1:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # as below
                 await _optimize(table, keep=timedelta(0))
-
-
-def _count_of_parts(folder: Path) -> int:
-    """The number of files of rows, deletions and indexes of a table."""
-    parts = (folder / part for part in ("data", "_deletions", "_indices"))
-    return sum(file.is_file() for part in parts for file in part.rglob("*"))
 
 
 async def _unindexed_rows(table: lancedb.AsyncTable) -> int:
@@ -443,7 +438,8 @@ async def merge_tail(table: lancedb.AsyncTable, limit: int = LOOKED_AT, *, whole
         read = itertools.accumulate(reversed(cast("list[int]", places["length"].to_pylist())))
         files = files[len(files) - sum(size <= MERGED_BYTES for size in read) :]
     sizes = [len([*group]) for _, group in itertools.groupby(files)]
-    merged = _all_but_the_oldest(sizes) if whole else rows_to_merge(sizes)
+    all_newer = sum(sizes[1:]) if len(sizes) > 2 else 0  # noqa: PLR2004 a single one needs no merge
+    merged = all_newer if whole else rows_to_merge(sizes)
     if not merged:
         return
     last = await _last_rows(table, merged, rows).to_arrow()
@@ -451,11 +447,6 @@ async def merge_tail(table: lancedb.AsyncTable, limit: int = LOOKED_AT, *, whole
     # The merge replaces rows by id, so it would lose a row whose id occurs twice in the table.
     if len({*ids}) == merged == await table.count_rows(one_of("id", ids)):
         await table.merge_insert("id").when_matched_update_all().execute(last)
-
-
-def _all_but_the_oldest(sizes: Sequence[int]) -> int:
-    newer = sizes[1:]
-    return sum(newer) if len(newer) > 1 else 0
 
 
 def rows_to_merge(sizes: Sequence[int]) -> int:
