@@ -180,6 +180,13 @@ def test_tables_that_lay_a_mail_out_are_not_read_as_tables() -> None:
     [
         "On Wed, 1 May 2024 at 10:00, Bo <bo@x.org> wrote:",
         "Am 01.05.2024 um 10:00 schrieb Bo:",
+        "Den ons. 13. mar. 2024 kl. 09.41 skrev Bo <bo@x.org>:",
+        "Bo <bo@x.org> kirjoitti 13.3.2024 kello 9.41:",
+        "Op 13 mrt 2024 om 09:41 heeft Bo <bo@x.org> het volgende geschreven:",
+        "Em qua., 13 de mar. de 2024 às 09:41, Bo <bo@x.org> escreveu:",
+        "De : Bo\nEnvoyé : mercredi 13 mars 2024 09:41",
+        "Från: Bo\nSkickat: den 13 mars 2024 09:41",
+        "Da: Bo\nInviato: mercoledì 13 marzo 2024 09:41",
         "-----Original Message-----",
         "From: Bo <bo@x.org>\nSent: Wednesday",
     ],

@@ -42,28 +42,38 @@ from rag.ingest.parse.document_parts import (
     paragraphs,
     shifted,
     title_line,
+    toml_beside,
     utc,
 )
 from rag.ingest.parse.html_tables import is_no_data, without_layout_tables
 from rag.ingest.parse.mail import calendars
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.records import Piece, joined, records_document
-from rag.text.plain_text import one_line, words
+from rag.text.plain_text import Span, one_line, words
 from rag.uris import web_address
 
 MAIL_SUFFIXES = (".eml",)
 PAGE_SUFFIXES = (".mht", ".mhtml")
 MAILBOX_SUFFIXES = (".mbox", ".mbx")
-_REPLIES = re.compile(
+_WROTE, _FROM, _NEXT = (
+    "|".join(re.escape(word) for line in listed.split("\n") if line for word in line.split(" | "))
+    for listed in map(toml_beside(__file__).get, ("wrote", "from", "next"), ("", "", ""))
+)
+_COPIED_HEAD = re.compile(
     r"^(?:"
     r"[ \t>]*-{2,} ?(?:original message|forwarded message|ursprüngliche nachricht|message d'origine) ?-{2,}"
-    r"|>?(?:On|Am|Le|El|Il|Op)\s[^\n]{6,200}(?:\n[^\n]{1,100})?"
-    r"(?:wrote|schrieb|a écrit|escribió|ha scritto|schreef)[^\n]{0,80}:"
-    r"|\**(?:from|von|de):\**[^\n]{1,300}(?=\n(?:[^\n]{0,100}\n)?\**(?:sent|date|gesendet|datum|envoyé|to|an):)"
+    rf"|[>*]*(?:{_FROM})[ \u00a0]?[::]\**[^\n]{{1,300}}"
+    rf"(?=\n(?:[^\n]{{0,100}}\n)?[>*]*(?:{_NEXT})[ \u00a0]?[::])"
     r")[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
-"""Lines that mail programs write above the quoted mail."""
+"""A line that mail programs write above the copied head of a quoted mail, or the first line of that."""
+_WRITTEN = re.compile(rf"\b(?:{_WROTE})\b[^\n]{{0,80}}[::][ \t]*$", re.MULTILINE | re.IGNORECASE)
+"""The end of a line that tells who wrote the quoted mail below."""
+_HAS_DATE = re.compile(
+    r"\d[:.]\d\d|\d{1,4}[-./]\d{1,2}[-./]\d|\b\d{1,2}\b[^\n]{0,30}\b20\d\d|\b20\d\d\b[^\n]{0,30}\b\d{1,2}\b"
+)
+_MOST_WRITTEN = 300  # characters of such a line
 _LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]+\)")
 _MAIL_BRACKETS = re.compile(  # as Outlook writes links into plain text
     r"(?P<same>(?<=[^\s<>\[\]])<mailto:[^<>\s]+>)|\s*[\[<]mailto:(?P<address>[^<>\[\]\s]+)[\]>]",
@@ -151,11 +161,21 @@ def _document_body(text: str, kind: str, name: str) -> Piece:
 
 
 def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterator[Block]:
-    marks = [match.span() for match in _REPLIES.finditer(text)]
+    marks = sorted([*(match.span() for match in _COPIED_HEAD.finditer(text)), *_written_lines(text)])
     for (start, end), (next_, _) in pairwise([(0, 0), *marks, (len(text), 0)]):
         title = _quoted_heading(text[start:end])
         yield from block(text, "heading", start, end, level=1, title=title)
         yield from shifted(blocks_of(text[end:next_]), end)
+
+
+def _written_lines(text: str) -> Iterator[Span]:
+    """The lines that tell when and by whom the mail below was written; some are wrapped into two."""
+    for match in _WRITTEN.finditer(text):
+        start = text.rfind("\n", 0, match.start()) + 1
+        if not _HAS_DATE.search(text, start, match.end()) and start:
+            start = text.rfind("\n", 0, start - 1) + 1
+        if match.end() - start <= _MOST_WRITTEN and _HAS_DATE.search(text, start, match.end()):
+            yield Span(start, match.end())
 
 
 def _quoted_heading(line: str) -> str:
