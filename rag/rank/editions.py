@@ -8,10 +8,10 @@ one of that year. Documents without another edition are not affected.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -239,21 +239,26 @@ def prefer_editions(hits: Sequence[Hit], wanted_time: AskedTime) -> list[Hit]:
     are_asked = [wanted_time.asks_version_of(hit.source) for hit in hits]
     are_editions = _editions(hits)
     asked_years = {str(year) for year in wanted_time.years}
-    scores = [
-        aged_score(hit.score, OTHER_EDITION, weight=1.0)
-        if any(
+    are_others = [
+        any(
             are_asked[edition] > are_asked[index] or wanted_time.prefers(datings[edition], datings[index])
             for edition in np.flatnonzero(are_editions[index])
         )
         and asked_years.isdisjoint(words(hit.text))
-        else hit.score
         for index, hit in enumerate(hits)
     ]
+
+    def lowered(scores: Iterable[float]) -> list[float]:
+        pairs = zip(scores, are_others, strict=True)
+        return [aged_score(score, OTHER_EDITION, weight=1.0) if other else score for score, other in pairs]
+
+    # Newer hits stand before slightly better ones: only other editions lose their ranks.
+    ranks = lowered(accumulate((hit.score for hit in hits), min))
     dated = [
         replace(hit, score=score, dating=dated)
-        for hit, score, dated in zip(hits, scores, datings, strict=True)
+        for hit, score, dated in zip(hits, lowered(hit.score for hit in hits), datings, strict=True)
     ]
-    return sorted(dated, key=lambda hit: -hit.score)
+    return [hit for _, hit in sorted(zip(ranks, dated, strict=True), key=lambda pair: -pair[0])]
 
 
 def preferred_where_they_differ(hits: Sequence[Hit], today: date, foreign: Container[str] = ()) -> list[Hit]:

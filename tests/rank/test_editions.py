@@ -626,3 +626,8 @@ def test_the_version_that_a_question_names_comes_before_newer_ones() -> None:
     assert wanted_time
     assert _paths(prefer_editions([newer, older], wanted_time)) == ["quotation v1.docx", "quotation v2.docx"]
     assert _paths(prefer_editions([newer, older], PRESENT)) == ["quotation v2.docx", "quotation v1.docx"]
+
+
+def test_where_no_edition_is_preferred_hits_keep_their_order() -> None:
+    hits = [_hit("2025/new.md", 0.49, title="A"), replace(UNRELATED, score=0.48), replace(OLD, score=0.49)]
+    assert _paths(prefer_editions(hits, AskedTime(version=("number", (7,))))) == _paths(hits)
