@@ -190,9 +190,9 @@ L = TypeVar("L", _DocumentLine, _QueryLine, "_ExcerptQueryLine")
 
 
 def read_beir(folder: Path) -> JudgedSet:
-    """The BEIR set in `folder`: corpus.jsonl, queries.jsonl and qrels.tsv. Grades below 1 don't count.
+    """The BEIR set in `folder`: corpus.jsonl, queries.jsonl and qrels.tsv or qrels/test.tsv.
 
-    A query can have `principal`, `collections`, `sources`, `exclude_sources` and `filter`, a document
+    Grades below 1 don't count. A query can have `principal`, `collections`, `sources`, `exclude_sources` and `filter`, a document
     `tenant`; other keys are ignored.
 
     Raises:
@@ -239,7 +239,7 @@ def _document(number: int, line: _DocumentLine) -> JudgedDocument:
 
 def _judgements(folder: Path) -> dict[str, dict[str, int]]:
     """The grades of the relevant documents by query."""
-    path = folder / "qrels.tsv"
+    path = _path_of_judgements(folder)
     graded: dict[str, dict[str, int]] = defaultdict(dict)
     for number, line in enumerate(text_of(path).splitlines(), 1):
         match line.split("\t"):
@@ -255,6 +255,12 @@ def _judgements(folder: Path) -> dict[str, dict[str, int]]:
                     f"{path}, line {number}: expected query, document and grade, separated by tabs."
                 )
     return graded
+
+
+def _path_of_judgements(folder: Path) -> Path:
+    """The file of the grades: published sets have a folder of them, one for each part of the questions."""
+    of_test = folder / "qrels" / "test.tsv"
+    return of_test if of_test.is_file() else folder / "qrels.tsv"
 
 
 def _is_number(text: str) -> bool:
@@ -459,7 +465,7 @@ def read_set(path: Path) -> JudgedSet:
     Raises:
         ConfigurationError: the path has another form, is damaged, or has no question with a judgement.
     """
-    if (path / "qrels.tsv").is_file():
+    if _path_of_judgements(path).is_file():
         judged_set = read_beir(path)
     elif (path / CORPORA).is_dir():
         judged_set = read_excerpts(path)
@@ -467,8 +473,8 @@ def read_set(path: Path) -> JudgedSet:
         judged_set = read_questions(path)
     else:
         raise ConfigurationError(
-            f"{path} is not a judged set. Give a folder with corpus.jsonl, queries.jsonl and qrels.tsv, "
-            "a folder with corpora/ and queries.jsonl, or a file of questions (.toml or .jsonl; create one "
+            f"{path} is not a judged set. Give a folder with corpus.jsonl, queries.jsonl and qrels.tsv (or "
+            "qrels/test.tsv), a folder with corpora/ and queries.jsonl, or a file of questions (.toml or .jsonl; create one "
             "with refdesk-admin eval new)."
         )
     if not judged_set.questions:

@@ -116,6 +116,13 @@ def test_judgements_need_no_headings(beir: Beir) -> None:
     assert [question.documents for question in judged.questions] == [{"sun": 1}, {"bob": 2}]
 
 
+def test_the_grades_of_a_downloaded_set_are_in_a_folder(beir: Beir) -> None:
+    folder = beir(CORPUS, QUERIES, "q1\tsun\t1\nq2\tbob\t1\n")
+    (folder / "qrels").mkdir()
+    (folder / "qrels.tsv").rename(folder / "qrels" / "test.tsv")
+    assert [question.documents for question in read_set(folder).questions] == [{"sun": 1}, {"bob": 1}]
+
+
 def test_a_grade_of_0_or_less_is_no_relevance(beir: Beir) -> None:
     judged = read_set(beir(CORPUS, QUERIES, "q1\tsun\t0\nq1\tbob\t3\nq2\tbob\t-1\nq2\tsun\t1\n"))
     assert [question.documents for question in judged.questions] == [{"bob": 3}, {"sun": 1}]
