@@ -193,6 +193,7 @@ class IngestSettings(Section):
     exclude: tuple[str, ...] = (
         *(".git", ".hg", ".svn", "CVS"),
         *("node_modules", "site-packages", "__pycache__", "*.min.js"),
+        *("_sources", "searchindex.js", "search_index.json", "navtree*.js"),  # beside generated pages
         "~$*",
     )
     hidden: bool = False

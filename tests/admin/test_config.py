@@ -51,6 +51,10 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
         "site-packages",
         "__pycache__",
         "*.min.js",
+        "_sources",
+        "searchindex.js",
+        "search_index.json",
+        "navtree*.js",
         "~$*",
     )
     assert f"ingest.exclude = {json.dumps(left_out)}" in settings
