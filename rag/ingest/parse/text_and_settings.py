@@ -33,6 +33,7 @@ from rag.text.plain_text import NUMBER_WORDS, OF_STORIES, PARTS, one_line
 SUFFIXES = (
     *(".txt", ".text", ".log", "readme", "license", "licence", "copying", "changelog", "changes", "news"),
     *("authors", "contributors", "contributing", "notice", "todo"),
+    *("install", "maintainers", "hacking", "faq", ".pod", ".texi", ".texinfo", ".info"),
     *(".qif", ".ofx", ".sta", ".ged"),
 )
 _OF_LINES = (".log", ".qif", ".ofx", ".sta", ".ged")

@@ -56,7 +56,7 @@ from rag.uris import web_address
 SUFFIXES = (
     *(".xml", ".rss", ".atom", ".opml", ".enex", ".nxml", ".jats", ".docbook", ".dbk", ".dita", ".tei"),
     *(".fb2", ".csproj", ".props", ".targets", ".nuspec", ".resx", ".xaml", ".plist"),
-    *(".gpx", ".kml", ".xlf", ".xliff", ".tmx"),
+    *(".gpx", ".kml", ".xlf", ".xliff", ".tmx", ".svd", ".rng"),
 )
 
 _TEXTS, _SETTINGS = ELEMENTS["documents"], ELEMENTS["settings"]

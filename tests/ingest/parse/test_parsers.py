@@ -145,7 +145,7 @@ def test_a_file_without_text_is_empty(content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a.md", "A.MD", "b/c.PY", "README", "Makefile", "Dockerfile", "d/LICENSE", "e.PDF"]
+    "name", ["a.md", "A.MD", "b/c.PY", "README", "Makefile", "d/LICENSE", "e.PDF", "f.dtsi", "g.S", "Kconfig"]
 )
 def test_files_are_known_by_suffix_or_by_name(name: str) -> None:
     assert is_supported(name)
