@@ -126,18 +126,13 @@ class Inside(Desk):
     capsys: pytest.CaptureFixture[str]
 
     def run(self, *arguments: str | Path, code: int = 0) -> Run:
-        run = self.ended(*arguments, "--data", self.data)
-        assert run.returncode == code, run.stdout + run.stderr
-        return run
-
-    def ended(self, *arguments: str | Path) -> Run:
-        """A command's end, whatever its data folder and its exit code."""
-        command_line = ["refdesk-admin", *map(str, arguments)]
+        command_line = ["refdesk-admin", *map(str, arguments), "--data", str(self.data)]
         self.monkeypatch.setattr(sys, "argv", command_line)
         with pytest.raises(SystemExit) as end:
             main()
-        assert isinstance(end.value.code, int)
-        return CompletedProcess(command_line, end.value.code, *self.capsys.readouterr())
+        printed = self.capsys.readouterr()
+        assert end.value.code == code, printed.out + printed.err
+        return CompletedProcess(command_line, code, printed.out, printed.err)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,13 +134,14 @@ def test_a_command_that_deletes_is_suggested_for_no_other(inside: Desk) -> None:
     ],
 )
 def test_misuse_is_said_on_standard_error_and_exits_with_2(
-    inside: Desk, arguments: list[str], words: str
+    scripts: Scripts, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
-    run = inside.run(*arguments, code=2)
+    run = scripts.admin(*arguments, env={"REFDESK_DATA": str(tmp_path / "data")})
+    assert run.returncode == 2
     assert words in run.stderr
     assert "Traceback" not in run.stderr
     assert run.stdout == ""
-    assert not inside.data.exists()
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_misuse_is_said_on_standard_error_and_exits_with_2(
     ],
 )
 def test_what_is_not_there_is_said_in_one_line_and_exits_with_1(
-    inside: Desk, clock_room: Path, arguments: list[str], words: str
+    clock_desk: Desk, arguments: list[str], words: str
 ) -> None:
-    run = replace(inside, data=clock_room).run(*arguments, code=1)
+    run = clock_desk.run(*arguments, code=1)
     assert run.stderr.startswith("refdesk-admin: ")
     assert words in run.stderr
     assert run.stderr.count("\n") == 1

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from tests.admin.conftest import Inside
     from tests.conftest import Scripts
     from tests.endpoint import Behaviour, Endpoint, Reply
 
@@ -107,15 +106,14 @@ KEY = "sk-zebrafish"
 
 
 @pytest.fixture
-def check(inside: Inside, clock_room: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
+def check(scripts: Scripts, clock_room: Path, tmp_path: Path) -> Check:
     """The exit code and the lines by their parts, with this settings file."""
-    monkeypatch.setenv("MY_KEY", KEY)
 
     def checked(text: str, *options: str | Path) -> tuple[int, dict[str, str]]:
         file = tmp_path / "config.toml"
         file.write_text(text)
         flags = options or ("--data", clock_room)
-        run = inside.ended("config", "check", "--config", file, *flags)
+        run = scripts.admin("config", "check", "--config", file, *flags, env={"MY_KEY": KEY})
         assert KEY not in run.stdout + run.stderr
         lines = [line for line in run.stdout.splitlines() if line[:7].strip() in {"ok", "note", "wrong"}]
         assert lines[0] == SETTINGS_OK
@@ -195,7 +193,7 @@ def test_what_an_origin_has_on_this_machine_is_looked_for(check: Check, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("content", "finding"),
+    ("inside", "finding"),
     [
         ("docs", "wrong {} is not a git repository"),
         (".git", "ok {}"),
@@ -204,11 +202,11 @@ def test_what_an_origin_has_on_this_machine_is_looked_for(check: Check, tmp_path
     ],
 )
 def test_a_folder_that_is_no_repository_is_told(
-    check: Check, tmp_path: Path, content: str, finding: str
+    check: Check, tmp_path: Path, inside: str, finding: str
 ) -> None:
     place = tmp_path / "code"
-    if content:
-        (place / content).mkdir(parents=True)
+    if inside:
+        (place / inside).mkdir(parents=True)
     findings = check(f"[origins.code]\ntype = 'git'\nrepository = '{place}'\n")[1]
     assert findings["origin code"] == finding.format(place)
 
