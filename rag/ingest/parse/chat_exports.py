@@ -1,4 +1,4 @@
-"""Exports of chats as JSON: Slack, Telegram, Facebook, Instagram, ChatGPT and Claude.
+"""Exports of chats as JSON: Slack, Telegram, Discord, Facebook, Instagram, ChatGPT and Claude.
 
 A day or a conversation is a section, and each message a paragraph: who, to whom, when, what. A question to an
 assistant heads its answer. Ids and reactions are omitted.
@@ -27,6 +27,7 @@ _MESSENGER_MEDIA = ("photos", "videos", "audio_files", "gifs", "files", "media",
 _MAX_QUOTE = 60  # characters of a message that an answer to it quotes
 _UNSHOWN = frozenset(
     {"channel_join", "channel_leave", "group_join", "group_leave", "bot_add", "bot_remove", "tombstone"}
+    | {"GuildMemberJoin", "ChannelPinnedMessage"}
 )
 _MARKS = re.compile("\ue200(?P<kind>[a-z_]+)\ue202(?P<about>[^\ue200\ue201]*)\ue201|【[0-9:]+†[^【】]*】")
 """What ChatGPT marks in an answer: the sources of a sentence, and things that it shows as cards."""
@@ -112,6 +113,9 @@ def _chats(value: object, folder: str) -> Iterator[_Chat]:
     """The conversations of an export; none for other JSON values."""
     if isinstance(value, dict):
         yield from _telegram_chats(value)
+        if isinstance(value.get("guild"), dict) and isinstance(value.get("channel"), dict):
+            title = ", ".join(filter(None, (string(value[key], "name") for key in ("guild", "channel"))))
+            yield _Chat(title, [*_discord_messages(dicts(value.get("messages")))])
         if "participants" in value:
             title = string(value, "title") or string(value, "threadName")
             yield _Chat(title, [*_messenger_messages(dicts(value.get("messages")))])
@@ -181,6 +185,30 @@ def _telegram_extras(message: Mapping[str, Any]) -> Iterator[str]:
         names = [string(message, key) for key in ("place_name", "address")]
         point = f"{spot.get('latitude')}, {spot.get('longitude')}"
         yield f"(place: {one_line(', '.join(filter(None, names))) or point})"
+
+
+def _discord_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:
+    """The messages of a channel, as DiscordChatExporter writes them. An answer quotes what it answers."""
+    quotes: dict[str, str] = {}
+    for item in items:
+        text = clean("\n".join(filter(None, _discord_texts(item)))).strip()
+        if text and string(item, "type") not in _UNSHOWN:
+            author = item.get("author")
+            sender = string(author, "nickname") or string(author, "name") or "somebody"
+            quotes[string(item, "id")] = f"{sender} “{shortened(one_line(text), _MAX_QUOTE)}”"
+            if answered := quotes.get(string(item.get("reference"), "messageId")):
+                sender += f", to {answered}"
+            yield _Message(sender, date(string(item, "timestamp")), text)
+
+
+def _discord_texts(item: Mapping[str, Any]) -> Iterator[str]:
+    yield string(item, "content")
+    yield string(item.get("forwardedMessage"), "content")
+    for embed in dicts(item.get("embeds")):
+        yield from (string(embed, key) for key in ("title", "description"))
+        yield from (f"{string(pair, 'name')}: {string(pair, 'value')}" for pair in dicts(embed.get("fields")))
+    yield from (f"(file: {string(file, 'fileName')})" for file in dicts(item.get("attachments")))
+    yield from (f"(sticker: {string(sticker, 'name')})" for sticker in dicts(item.get("stickers")))
 
 
 def _messenger_messages(items: list[dict[str, Any]]) -> Iterator[_Message]:

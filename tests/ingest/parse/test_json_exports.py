@@ -281,6 +281,33 @@ def test_escapes_mean_bytes_only_if_all_of_them_can(escaped: str, text: str) -> 
     assert parse(f'[{{"said": "{escaped}", "by": 1}}]'.encode(), "a.json").text == f"said: {text}\nby: 1"
 
 
+def discord_message(number: int, text: str, **more: object) -> dict[str, object]:
+    author = {"id": "9", "name": "ann1", "nickname": "Ann", "isBot": False, "roles": []}
+    times = {"timestamp": f"2024-08-12T09:4{number}:12.345+00:00", "timestampEdited": None}
+    about = {"id": f"11500{number}", "type": "Default", "isPinned": False, "content": text, "author": author}
+    return about | times | {"attachments": [], "embeds": [], "stickers": [], "reactions": []} | more
+
+
+def test_a_channel_of_discord_is_its_messages_by_day() -> None:
+    embed = {"title": "Tubes", "description": "All kinds", "fields": [{"name": "Price", "value": "389 €"}]}
+    messages = [
+        discord_message(1, "Joined the server.", type="GuildMemberJoin"),
+        discord_message(2, "What is a new tube?"),
+        discord_message(3, "About 389 euros", type="Reply", reference={"messageId": "115002"}),
+        discord_message(4, "", embeds=[embed], attachments=[{"id": "1", "fileName": "bill.pdf"}]),
+    ]
+    guild, channel = {"id": "1", "name": "Makers"}, {"id": "2", "type": "GuildTextChat", "name": "general"}
+    document = exported({"guild": guild, "channel": channel, "messages": messages})
+    assert document.title == "Makers, general"
+    assert document.date == datetime(2024, 8, 12, 9, 44, 12, 345000, tzinfo=UTC)
+    assert document.text.split("\n\n") == [
+        "# 2024-08-12",
+        "Ann (09:42): What is a new tube?",
+        "Ann, to Ann “What is a new tube?” (09:43): About 389 euros",
+        "Ann (09:44): Tubes\nAll kinds\nPrice: 389 €\n(file: bill.pdf)",
+    ]
+
+
 def test_polls_contacts_and_names_of_files_are_read_in_telegram_and_who_wrote_what_is_forwarded() -> None:
     message = {
         "type": "message",
