@@ -192,8 +192,8 @@ L = TypeVar("L", _DocumentLine, _QueryLine, "_ExcerptQueryLine")
 def read_beir(folder: Path) -> JudgedSet:
     """The BEIR set in `folder`: corpus.jsonl, queries.jsonl and qrels.tsv or qrels/test.tsv.
 
-    Grades below 1 don't count. A query can have `principal`, `collections`, `sources`, `exclude_sources` and `filter`, a document
-    `tenant`; other keys are ignored.
+    Grades below 1 don't count. A query can have `principal`, `collections`, `sources`, `exclude_sources` and
+    `filter`, a document `tenant`; other keys are ignored.
 
     Raises:
         ConfigurationError: a file is missing or damaged, or names an unknown document.
@@ -474,8 +474,8 @@ def read_set(path: Path) -> JudgedSet:
     else:
         raise ConfigurationError(
             f"{path} is not a judged set. Give a folder with corpus.jsonl, queries.jsonl and qrels.tsv (or "
-            "qrels/test.tsv), a folder with corpora/ and queries.jsonl, or a file of questions (.toml or .jsonl; create one "
-            "with refdesk-admin eval new)."
+            "qrels/test.tsv), a folder with corpora/ and queries.jsonl, or a file of questions (.toml or "
+            ".jsonl; create one with refdesk-admin eval new)."
         )
     if not judged_set.questions:
         raise ConfigurationError(
