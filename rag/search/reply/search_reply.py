@@ -304,7 +304,7 @@ def _hit_record(  # noqa: PLR0913 the arguments of `search_reply`
         text=disarm(hit.text, from_prose=hit.span.start == 0),  # a later text may begin inside of a fence
         start=hit.span.start,
         end=hit.span.end,
-        excerpts=_separate_excerpts(hit) or None,
+        excerpts=_separate_excerpts(hit),
         matches=[asdict(occurrence) for occurrence in hit.occurrences] or None,
         match_count=hit.occurrence_count or None,
         tokens=hit.shown_tokens,
@@ -316,9 +316,9 @@ def _hit_record(  # noqa: PLR0913 the arguments of `search_reply`
     )
 
 
-def _separate_excerpts(hit: Hit) -> list[list[int]]:
-    """The places of the excerpts that a hit's text consists of; empty if it is one piece."""
-    return [[excerpt.start, excerpt.end] for excerpt in hit.excerpts] if len(hit.excerpts) > 1 else []
+def _separate_excerpts(hit: Hit) -> list[list[int]] | None:
+    """The positions of the excerpts that a hit's text consists of; None if it is one piece."""
+    return [[excerpt.start, excerpt.end] for excerpt in hit.excerpts] if len(hit.excerpts) > 1 else None
 
 
 def _rounded(vector: Iterable[float] | None) -> list[float] | None:
