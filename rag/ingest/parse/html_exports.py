@@ -89,6 +89,53 @@ _SPAN = re.compile(
 )
 
 
+_CHAT_BODY = '<div class="page_body chat_page">'
+_CHAT_NAME = re.compile(r'<div class="page_header">[^"]{0,200}"content[^"]*">[^"]{0,200}"text bold">([^<]*)<')
+_CHAT_MESSAGE = re.compile(r'<div class="message (?:default|service)')
+_CHAT_MOMENT = re.compile(r'date details" title="(\d\d)\.(\d\d)\.(\d{4}) (\d\d:\d\d)')
+_CHAT_SENDER = re.compile(r'<div class="from_name">([^<]*)<')
+_CHAT_REPLY = re.compile(r"#go_to_message(\d+)")
+_CHAT_MEDIA = re.compile(r'class="(photo|video_file|animated|sticker)_wrap')
+_CHAT_TEXT = re.compile(
+    r'<div class="(?:text|title bold|status details|question bold|answer)">((?:[^<]|<(?!/?div\b))*+)</div'
+)
+
+
+def plain_chat(page: str) -> str:
+    """A page that Telegram exported a chat to, as days and messages in plain HTML; other pages as they are.
+
+    A message below another one of the same sender doesn't repeat the name.
+    """
+    head, mark, body = page.partition(_CHAT_BODY)
+    parts: list[str] = []
+    senders: dict[str, str] = {}
+    sender, day, last = "somebody", "", ""
+    for message in _CHAT_MESSAGE.split(body)[1:]:
+        own, _, forwarded = message.partition('<div class="forwarded body">')
+        if name := _CHAT_SENDER.search(own):
+            sender = name[1].strip()
+        about = sender
+        if author := _CHAT_SENDER.search(forwarded):
+            about += f", forwarded from {author[1].strip()}"
+        if (answered := _CHAT_REPLY.search(own)) and answered[1] in senders:
+            about += f", to {senders[answered[1]]}"
+        senders[message.partition('id="message')[2].partition('"')[0]] = sender
+        texts = [f"({media.replace('_', ' ')})" for media in _CHAT_MEDIA.findall(message)]
+        texts += [text.strip() for text in _CHAT_TEXT.findall(message)]
+        if texts and (moment := _CHAT_MOMENT.search(own)):
+            date = f"{moment[3]}-{moment[2]}-{moment[1]}"
+            parts += [f"<h1>{date}</h1>"] if date != day else []
+            parts += [f"<p>{about} ({moment[4]}): {'<br>'.join(texts)}</p>"]
+            day, last = date, f"{date}T{moment[4]}:00Z"
+    if not mark or not parts:
+        return page
+    title = "".join(_CHAT_NAME.findall(head)[:1]).strip()
+    dated = f'<meta property="article:published_time" content="{last}">'
+    return (
+        f"<html><head><title>{title}</title>{dated}</head><body><main>{''.join(parts)}</main></body></html>"
+    )
+
+
 def in_plain_html(page: str) -> tuple[str, str, int]:
     """The page in plain HTML, its title, "" if no paragraph is one, and the number of comments left out.
 

@@ -24,7 +24,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import html_widgets
 from rag.ingest.parse.document_draft import omission_remarks, with_unmarked_headings
 from rag.ingest.parse.document_parts import clean, date, facts, listed_names
-from rag.ingest.parse.html_exports import classes_with, in_plain_html, style_sheets
+from rag.ingest.parse.html_exports import classes_with, in_plain_html, plain_chat, style_sheets
 from rag.ingest.parse.html_tables import with_code_and_layout, with_spanned_cells
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.titles_and_questions import MADE_UP_TITLE, with_questions
@@ -94,7 +94,7 @@ def parse(text: str, _name: str, *, is_site: bool = True) -> Document:
 
     Mails and other pages that no site made (not `is_site`) have no boilerplate of one.
     """
-    text, orders, hidden = as_opened(text)  # before the conversion, which drops what a page hides
+    text, orders, hidden = as_opened(plain_chat(text))  # before the conversion, which drops what a page hides
     page = _convert(text, _PAGE)  # for its head alone: the text follows from its changed form
     head = page.metadata.document
     text, title, comments = in_plain_html(text)

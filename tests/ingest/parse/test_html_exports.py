@@ -249,3 +249,48 @@ def test_words_in_spans_of_any_class_stay_together() -> None:
 )
 def test_hostile_exports_cost_no_more_than_their_length(part: str) -> None:
     with_widgets_as_text(in_plain_html(part * 20_000)[0])
+
+
+def telegram_message(number: int, day: str, time: str, body: str, sender: str = "") -> str:
+    name = f'<div class="from_name">\n{sender}\n</div>' if sender else ""
+    return (
+        f'<div class="message default clearfix{"" if sender else " joined"}" id="message{number}">'
+        '<div class="pull_left userpic_wrap"><div class="initials">A</div></div><div class="body">'
+        f'<div class="pull_right date details" title="{day} {time}:22 UTC+01:00">{time}</div>'
+        f"{name}{body}</div></div>"
+    )
+
+
+def test_a_page_that_telegram_exported_is_its_messages_by_day() -> None:
+    reply = '<div class="reply_to details">In reply to <a href="#go_to_message1">this message</a></div>'
+    forwarded = (
+        '<div class="forwarded body"><div class="from_name">Eve <span class="date details" '
+        'title="01.01.2024 08:00:00"> 01.01.2024</span></div><div class="text">\nHi\n</div></div>'
+    )
+    photo = (
+        '<div class="media_wrap clearfix"><a class="photo_wrap clearfix pull_left" href="p.jpg"></a></div>'
+    )
+    messages = (
+        telegram_message(
+            1, "14.02.2024", "10:15", '<div class="text">\nWhen do we <b>meet</b>?\n</div>', "Ann"
+        )
+        + telegram_message(2, "14.02.2024", "10:18", f'{reply}<div class="text">\nAt five\n</div>', "Bo")
+        + telegram_message(3, "14.02.2024", "10:19", photo)
+        + '<div class="message service" id="message-2"><div class="body details">16 February</div></div>'
+        + telegram_message(4, "16.02.2024", "13:40", forwarded)
+    )
+    page = (
+        '<html><head><title>Exported Data</title></head><body><div class="page_header"><div class="content">'
+        '<div class="text bold">\nBoat club\n</div></div></div><div class="page_body chat_page">'
+        f'<div class="history">{messages}</div></div></body></html>'
+    )
+    document = parse(page.encode(), "messages.html")
+    assert (document.title, str(document.date)) == ("Boat club", "2024-02-16 13:40:00+00:00")
+    assert document.text.split("\n\n") == [
+        "# 2024-02-14",
+        "Ann (10:15): When do we **meet**?",
+        "Bo, to Ann (10:18): At five",
+        "Bo (10:19): (photo)",
+        "# 2024-02-16",
+        "Bo, forwarded from Eve (13:40): Hi",
+    ]
