@@ -198,6 +198,13 @@ def test_what_a_mail_answers_is_a_section_of_its_own(line: str) -> None:
     assert document.text.index("No, it") < heading.start < document.text.index("Does it tick")
 
 
+def test_the_line_above_a_quoted_mail_may_be_wrapped() -> None:
+    line = "Am Mi., 13. März 2024 um 09:41 Uhr schrieb Bo Muster <\nbo@x.org>:"
+    document = parsed(f"{HEADERS}\nNo, it does not.\n\n{line}\n> Does it tick?\n")
+    [heading] = [block for block in document.blocks if block.kind == "heading"]
+    assert document.text[heading.start : heading.end] == line
+
+
 ADDRESS = '<a href="mailto:{0}@x.org">{0}@x.org</a>'
 
 

@@ -68,8 +68,11 @@ _COPIED_HEAD = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 """A line that mail programs write above the copied head of a quoted mail, or the first line of that."""
-_WRITTEN = re.compile(rf"\b(?:{_WROTE})\b[^\n]{{0,80}}[::][ \t]*$", re.MULTILINE | re.IGNORECASE)
-"""The end of a line that tells who wrote the quoted mail below."""
+_WRITTEN = re.compile(
+    rf"\b(?:{_WROTE})\b[^\n]{{0,80}}(?:\n[^\n<>]{{0,80}}>|\n<[^\n<>]{{1,80}}>)?[::][ \t]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""The end of a line that tells who wrote the quoted mail below; an address may be wrapped."""
 _HAS_DATE = re.compile(
     r"\d[:.]\d\d|\d{1,4}[-./]\d{1,2}[-./]\d|\b\d{1,2}\b[^\n]{0,30}\b20\d\d|\b20\d\d\b[^\n]{0,30}\b\d{1,2}\b"
 )
