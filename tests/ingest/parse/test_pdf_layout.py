@@ -1560,6 +1560,36 @@ def test_the_lines_of_a_drawn_cell_are_one_cell_wherever_its_neighbours_have_the
     ]
 
 
+def in_form(data: bytes) -> bytes:
+    """A PDF with what is on each page in a form that shows it at the same place."""
+    writer = PdfWriter(clone_from=io.BytesIO(data))
+    for page in writer.pages:
+        form = DecodedStreamObject()
+        drawn = page.get_contents()
+        form.set_data(b"0 -0.5 0.5 0 0 0 cm " + (b"" if drawn is None else drawn.get_data()))
+        form[NameObject("/Subtype")] = NameObject("/Form")
+        form[NameObject("/BBox")] = RectangleObject((-1000, -1000, 1000, 1000))
+        form[NameObject("/Matrix")] = ArrayObject(map(NumberObject, (0, 2, -2, 0, -10, 0)))
+        form[NameObject("/Resources")] = page["/Resources"]
+        content = DecodedStreamObject()
+        content.set_data(b"1 0 0 1 10 0 cm /X Do")
+        page[NameObject("/Contents")] = writer._add_object(content)  # noqa: SLF001 as above
+        forms = DictionaryObject({NameObject("/X"): writer._add_object(form)})  # noqa: SLF001
+        page[NameObject("/Resources")] = DictionaryObject({NameObject("/XObject"): forms})
+    return written(writer)
+
+
+def test_rules_in_a_form_are_those_of_the_page() -> None:
+    """Cairo draws all of a page in a form, and programs that put pages on others do it again."""
+    lines = [At(54, 660 - 12 * at, text) for at, text in enumerate(JOB)]
+    cells = [At(54, 692, "Task"), At(254, 692, "Due"), At(254, 648, "1 March")]
+    cells += [At(54, 612, "Mow"), At(254, 612, "2 March")]
+    data = pdf([*lines, *cells], drawn=ruled((50, 250, 450), (705, 680, 628, 608)))
+    expected = f"| Task | Due |\n| --- | --- |\n| {' '.join(JOB)} | 1 March |\n| Mow | 2 March |"
+    texts = [parse(placed, "a.pdf").text for placed in (data, in_form(data), in_form(in_form(data)))]
+    assert texts == [expected] * 3
+
+
 WHO = ("Ask Ann of the gate,", "or whoever keeps the", "keys of the garden.")
 
 

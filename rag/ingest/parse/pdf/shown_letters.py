@@ -17,8 +17,8 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from itertools import chain, islice
+from functools import cache, reduce
+from itertools import chain, islice, product
 
 from rag.ingest.parse.pdf.text_page import (
     HYPHEN,
@@ -47,6 +47,7 @@ _MOST = 1_000  # accents of a page
 _REACH = 200  # characters between an accent and its letter
 _ALIKE = 0.6  # times the height of the other: an accent, and its letter
 _MOST_OBJECTS = 20_000  # of a page: more of them are a drawing
+_DEEPEST = 10  # forms in each other
 _VISIBLE, _PRIVATE = re.compile(r"\S"), re.compile("[\ue000-\uf8ff]")
 _SPACE = 0.12  # times the height of a line: a gap between two words
 
@@ -70,19 +71,35 @@ def _show_symbols(page: TextPage, raw: Pdfium) -> None:
 def _fonts_on(page: Pdfium) -> Iterator[str]:
     import pypdfium2.raw as pdfium  # noqa: PLC0415 in the child only
 
-    objects = [pdfium.FPDFPage_GetObject(page, at) for at in range(pdfium.FPDFPage_CountObjects(page))]
     fonts: dict[int, Pdfium] = {}
-    for drawn in objects:  # which become more by this loop
-        kind = pdfium.FPDFPageObj_GetType(drawn)
-        if kind == pdfium.FPDF_PAGEOBJ_TEXT and (font := pdfium.FPDFTextObj_GetFont(drawn)):
+    for drawn, _ in _objects_on(page):
+        is_text = pdfium.FPDFPageObj_GetType(drawn) == pdfium.FPDF_PAGEOBJ_TEXT
+        if is_text and (font := pdfium.FPDFTextObj_GetFont(drawn)):
             fonts[ctypes.addressof(font.contents)] = font
-        elif kind == pdfium.FPDF_PAGEOBJ_FORM and len(objects) < _MOST_OBJECTS:
-            count = pdfium.FPDFFormObj_CountObjects(drawn)
-            objects += (pdfium.FPDFFormObj_GetObject(drawn, at) for at in range(count))
     name = ctypes.create_string_buffer(NAME_BYTES)
     for font in fonts.values():
         pdfium.FPDFFont_GetBaseFontName(font, name, NAME_BYTES)
         yield name.value.decode("latin-1")
+
+
+def _objects_on(page: Pdfium) -> Iterator[tuple[Pdfium, Sequence[Pdfium]]]:
+    """The objects of a page, then those of its forms, each with the matrices of its forms, the inner first.
+
+    Cairo has all that is on a page in a form. Where there are too many objects, the last forms are left out.
+    """
+    import pypdfium2.raw as pdfium  # noqa: PLC0415 as above
+
+    count = pdfium.FPDFPage_CountObjects(page)
+    objects: list[tuple[Pdfium, Sequence[Pdfium]]]
+    objects = [(pdfium.FPDFPage_GetObject(page, at), ()) for at in range(count)]
+    for drawn, matrices in objects:  # which become more by this loop
+        yield drawn, matrices
+        if pdfium.FPDFPageObj_GetType(drawn) != pdfium.FPDF_PAGEOBJ_FORM or len(matrices) == _DEEPEST:
+            continue
+        matrix, count = pdfium.FS_MATRIX(), pdfium.FPDFFormObj_CountObjects(drawn)
+        if len(objects) + count <= _MOST_OBJECTS and pdfium.FPDFPageObj_GetMatrix(drawn, matrix):
+            inner = [matrix, *matrices]
+            objects += ((pdfium.FPDFFormObj_GetObject(drawn, at), inner) for at in range(count))
 
 
 def _show_accents(page: TextPage) -> None:
@@ -235,27 +252,34 @@ def strokes_of(page: Pdfium) -> list[Box]:
     """The strokes on a page, such as the rules of a table and what strikes words out, and edges of frames."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 as above
 
-    count = pdfium.FPDFPage_CountObjects(page)
-    if count > _MOST_OBJECTS:
+    if pdfium.FPDFPage_CountObjects(page) > _MOST_OBJECTS:
         return []
     edges = [ctypes.c_float() for _ in range(4)]
     strokes = []
-    for number in range(count):
-        drawn = pdfium.FPDFPage_GetObject(page, number)
+    for drawn, matrices in _objects_on(page):
         if pdfium.FPDFPageObj_GetType(drawn) != pdfium.FPDF_PAGEOBJ_PATH:
             continue
         if not pdfium.FPDFPageObj_GetBounds(drawn, *edges):
             continue
-        left, bottom, right, top = (edge.value for edge in edges)
-        if not all(map(math.isfinite, (left, bottom, right, top))):
+        stroke = reduce(_placed, matrices, Box(*(edge.value for edge in edges)))
+        if not all(map(math.isfinite, stroke)):
             continue
-        stroke = Box(left, bottom, right, top)
+        left, bottom, right, top = stroke
         if min(stroke.width, stroke.height) >= _LONG:  # a frame: its edges may be rules of a table
             strokes += [Box(left, bottom, right, bottom), Box(left, top, right, top)]
             strokes += [Box(left, bottom, left, top), Box(right, bottom, right, top)]
         elif max(stroke.width, stroke.height) >= _SHORT:
             strokes.append(stroke)
     return strokes
+
+
+def _placed(box: Box, matrix: Pdfium) -> Box:
+    """Where a form with this matrix shows a box."""
+    corners = product((box.left, box.right), (box.top, box.bottom))
+    places = [
+        (matrix.a * x + matrix.c * y + matrix.e, matrix.b * x + matrix.d * y + matrix.f) for x, y in corners
+    ]
+    return box_around(Box(x, y, x, y) for x, y in places)
 
 
 def struck_and_rules(
