@@ -44,9 +44,9 @@ MAX_WRITERS = 4  # of a chat that its title names
 _TITLES = (
     re.compile(r"\s*#{1,6}[ \t]+(\S[^\n]{0,98})(?:\n|\Z)"),
     re.compile(r"\s*(?:[=*#~-]{3,}[ \t]*\n[ \t]*)?(\S[^\n]{0,98})\n[ \t]*[=*#~-]{3,}[ \t]*(?:\n|\Z)"),
-    re.compile(r"\s*(\S[^\n]{0,98}[^\n.,;])\n\s*\n"),
+    re.compile(r"\s*+(?![^\n]{0,98}(?:://|www\.|\w@\w))(\S[^\n]{0,98}[^\n.,;])\n\s*\n"),
 )
-"""A first line that is marked as a heading, is underlined, or stands alone and isn't a sentence."""
+"""A first line that is marked as a heading, is underlined, or stands alone and is no sentence or address."""
 
 
 _MESSAGE = re.compile(

@@ -38,6 +38,7 @@ def test_a_first_line_that_stands_alone_is_the_title() -> None:
     assert parse(b"A LETTER ON TIME\n\nDear reader,\n", "letter.txt").title == "A LETTER ON TIME"
     assert parse(b"This is a sentence.\n\nAnd another.\n", "letter.txt").title == "letter"
     assert parse(b"one\ntwo\n\nthree\n", "letter.txt").title == "letter"
+    assert parse(b"Get it at https://example.org/\n\nVersion 2\n", "History.txt").title == "History"
     assert parse(b"up\n\ndown\n", "a.log").title == "a.log"
 
 
