@@ -10,6 +10,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+from unicodedata import east_asian_width
 
 from rag.corpus import BlockKind, Document
 from rag.ingest.parse.document_draft import unread_files
@@ -21,6 +22,15 @@ from rag.text.table_heads import pipe_table
 SUFFIXES = (".adoc", ".asciidoc", ".asc")
 
 _HEADING = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<title>\S.*?)(?:[ \t]+(?:=+|#+))?[ \t]*$")
+_UNDERLINED = re.compile(r"(?![ \t]|[*.-]+[ \t]).*\w.*(?<!::)$")  # a text, but no item of a list
+_UNDERLINE = re.compile(r"(?:={3,}|-{3,}|~{3,}|\^{3,}|\+{3,})[ \t]*$")
+_LEVELS = {
+    "=": "=",
+    "-": "==",
+    "~": "===",
+    "^": "====",
+    "+": "=====",
+}  # the marks of a title, by its underline
 _ATTRIBUTE = re.compile(r":(?P<key>!?[\w-]+!?):(?:[ \t]+(?P<value>.*))?$")
 _BLOCK_ATTRIBUTES = re.compile(r"\[(?:\[[^\]]*\]|[^\[\]]*)\][ \t]*$")
 _SOURCE = re.compile(r"\[(?:source)?,\s*(\w[\w+-]*)")
@@ -75,7 +85,7 @@ _CELL = (  # before a cell: how many columns and rows it spans, or how often it 
 
 def parse(text: str, name: str) -> Document:
     """The document of an AsciiDoc file; its header states the title, the author and the date."""
-    attributes = _Attributes(text.split("\n"))
+    attributes = _Attributes([*_with_one_line_titles(text.split("\n"))])
     lines, stated = attributes.lines, attributes.first_values
     start, author, day = _header(lines)
     body, blocks = compose(_parts(lines, start, author))
@@ -98,6 +108,32 @@ def parse(text: str, name: str) -> Document:
         ),
         remarks=(*attributes.remarks, *unread_files(included)),
     )
+
+
+def _with_one_line_titles(lines: Sequence[str]) -> Iterator[str]:
+    """The lines with "== Name" for a title and the line below it that underlines it: "Name", "----"."""
+    fence, is_start, at = "", True, 0
+    while at < len(lines):
+        line = lines[at].rstrip()
+        at += 1
+        if fence:  # there are no titles inside of blocks, whose end looks like an underline
+            fence = "" if line == fence else fence
+        elif is_start and at < len(lines) and _is_underlined(line, lines[at].rstrip()):
+            yield f"{_LEVELS[lines[at][0]]} {line}"
+            at += 1
+            continue
+        elif any(pattern.match(line) for pattern in (_FENCE, _TABLE, _BOX)):
+            fence = _closing(line)
+        is_start = not fence and (not line or _is_special(line) or _is_omitted(line))
+        yield lines[at - 1]
+
+
+def _is_underlined(line: str, below: str) -> bool:
+    """Whether a text has an underline below it: a line as long as the text, by characters or columns."""
+    if not (_UNDERLINE.match(below) and _UNDERLINED.match(line) and _is_text(line)):
+        return False
+    columns = len(line) + sum(east_asian_width(character) in {"W", "F"} for character in line)
+    return len(line) - 2 <= len(below) <= columns + 2
 
 
 class _Attributes:

@@ -13,7 +13,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.document_draft import unread_files
 from rag.ingest.parse.parsers import parse
 from tests.ingest.parse.conftest import Shape
-from tests.ingest.parse.document_shape import blocks_of, texts_of, titles_of
+from tests.ingest.parse.document_shape import blocks_of, headings_of, texts_of, titles_of
 
 # AsciiDoc.
 
@@ -85,6 +85,53 @@ def test_asciidoc_is_read_without_attributes_and_marks(end: str) -> None:
     assert document.date
     assert document.date.date().isoformat() == "2020-01-02"
     assert document.remarks == (*unread_files(["b.adoc"]),)
+
+
+UNDERLINED = """acme(1)
+=======
+Ann Lee <ann@x.org>
+
+NAME
+----
+acme - talk to the bus
+
+.Call
+----
+acme
+----
+
+[[errors]]
+Bus errors
+~~~~~~~~~~
+-v::
+----
+no title
+----
+
+====
+Done.
+
+Good.
+====
+
+バスの説明
+^^^^^^^^^^
+See <<errors>>.
+----
+code
+----
+"""
+
+
+def test_titles_of_asciidoc_may_be_underlined() -> None:
+    document = parse(UNDERLINED.encode(), "a.adoc")
+    headings = [(level, title.lstrip("= ")) for level, title in headings_of(document)]
+    assert headings == [(1, "acme(1)"), (2, "NAME"), (3, "Bus errors"), (4, "バスの説明")]
+    code = [text for kind, text in blocks_of(document) if kind == "code"]
+    assert [text.split("\n")[1] for text in code] == ["acme", "no title", "code"]
+    assert (document.title, document.metadata["author"]) == ("acme(1)", "Ann Lee")
+    assert "Good." in document.text
+    assert "See Bus errors." in document.text
 
 
 ASCIIDOC_TABLES = r"""[cols="1,1,1"]
