@@ -23,13 +23,15 @@ Cause = Literal[
     "timeout",
     "too large",
     "unclear expiry",
+    "unreachable",
     "unreadable",
     "unsupported",
 ]
 """Why a file was skipped. `access`: it requests invalid access. `crashed`: its parser crashed or ran out of
 memory. `moderation`: the moderator failed, and the settings store nothing unmoderated. `unreadable`: the file
 system refuses it. `no text`: it has only images or noise. `unclear expiry`: its expiry is not a date. `not
-fetched`: its origin can't be reached now."""
+fetched`: its origin doesn't give it out now. `unreachable`: it is an origin, or a part of the settings or the
+command names it, and it isn't there or can't be read."""
 
 
 class RefdeskError(Exception):

@@ -60,6 +60,11 @@ class IngestionRun(BaseModel):
     held: str = ""
     held_since: AwareDatetime | None = None
 
+    @property
+    def origin(self) -> str:
+        """The name of the origin that was synced; empty for an ingestion of files."""
+        return self.inputs[0] if self.command == "sync" and self.inputs else ""
+
 
 def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:
     """The tenant's runs by id, oldest first. Unreadable files are left out."""

@@ -189,7 +189,7 @@ async def _ingest_into(
                 except InterruptedRunError as error:
                     error.report = entry.report = with_bill(error.report, cached, model)
                     raise
-                report = await _with_notes(settings, writer, report, by_command=not options.origin)
+                report = await _with_notes(settings, writer, report, options.origin)
                 entry.report = report = with_bill(report, cached, model)
             if run:  # the origin's state follows the commit: a crash before it only repeats work
                 await to_thread.run_sync(run.keep, await writer.known_sources(), report.outcomes)
@@ -234,20 +234,18 @@ def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) ->
     return log_act(data, access_act(name, tenant, changed)) if changed else nullcontext()
 
 
-async def _with_notes(
-    settings: Settings, writer: CollectionWriter, report: Report, *, by_command: bool
-) -> Report:
+async def _with_notes(settings: Settings, writer: CollectionWriter, report: Report, origin: str) -> Report:
     """The report with notes on the model and on what is open to others, and the number of known failures.
 
-    `by_command`: no origin was read, so the report tells of folders that no run reads any more, and of rules
+    Without an `origin`, so the report tells of folders that no run reads any more, and of rules
     that applied to nothing. A rule may be about other origins; `refdesk-admin sync` knows them all.
     """
     collection = writer.collection
-    unmatched = unmatched_notes(report.unmatched_rules, settings.access.rules) if by_command else ()
-    former = await orphaned_by_command(settings, writer) if by_command else []
+    unmatched = unmatched_notes(report.unmatched_rules, settings.access.rules) if not origin else ()
+    former = await orphaned_by_command(settings, writer) if not origin else []
     foreign = await foreign_documents_notes(settings, writer, report)
     exposed = [str(exposure) for exposure in await exposures(settings, collection.tenant, collection.name)]
-    known_failures = count_known_failures(settings.home, collection, report)
+    known_failures = count_known_failures(settings.home, collection, origin, report)
     notes = (*report.notes, *unmatched, *foreign, *map(str, former), *exposed)
     return replace(report, notes=notes, known_failures=known_failures)
 

@@ -25,7 +25,7 @@ from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
 from rag.home import Bucket, Home, names
-from rag.ingest.report import NOT_THERE, Report
+from rag.ingest.report import Report
 from rag.report import counted, one_line
 from rag.run_history import (
     FailedFile,
@@ -179,18 +179,26 @@ def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
     )
 
 
-def count_known_failures(data: Home, collection: Collection, report: Report) -> int:
-    """How many failures of a run are known: same file, same reason, and the file hasn't changed since."""
+def count_known_failures(data: Home, collection: Collection, origin: str, report: Report) -> int:
+    """How many failures of a run are known: same file, same reason, and the file hasn't changed since.
+
+    A document of an origin that isn't a folder is known if the origin's last run reported the same. An
+    unreachable origin or path is never known.
+    """
     failed = [outcome for outcome in report.outcomes if outcome.outcome == "skipped"]
-    earlier: dict[str, tuple[str, datetime]] = {}
+    of_files: dict[str, tuple[str, datetime]] = {}
+    of_origin: dict[str, tuple[str, datetime]] = {}
     for run in runs_of(data, collection.tenant).values() if failed else ():
-        if run.collection == collection.name and run.ended:
-            earlier |= {failure.path: (failure.reason, run.began) for failure in run.failed}
+        if run.collection == collection.name and run.counts:  # without counts, it ended early
+            reported = {failure.path: (failure.reason, run.began) for failure in run.failed}
+            of_files |= reported
+            of_origin = reported if run.origin == origin else of_origin
     return sum(
         1
         for outcome in failed
-        if (before := earlier.get(outcome.path))
-        and before[0] == one_line(outcome.reason) != NOT_THERE
+        if (before := (of_files if Path(outcome.path).is_absolute() else of_origin).get(outcome.path))
+        and outcome.cause != "unreachable"
+        and before[0] == one_line(outcome.reason)
         and _is_unchanged(Path(outcome.path), before[1])
     )
 

@@ -227,8 +227,8 @@ def _not_there(path: Path) -> Outcome:
             "an address, and this takes files and folders. For web pages, repositories and buckets, add a "
             "table [origins.NAME] to the settings and run refdesk-admin sync NAME"
         )
-        return Outcome(name, "skipped", reason, cause="unreadable")
-    return Outcome(name, "skipped", NOT_THERE, cause="unreadable")
+        return Outcome(name, "skipped", reason, cause="unreachable")
+    return Outcome(name, "skipped", NOT_THERE, cause="unreachable")
 
 
 def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: str | None) -> None:

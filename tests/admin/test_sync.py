@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
     from tests.admin.conftest import Desk
+    from tests.endpoint import Site
 
 pytestmark = pytest.mark.slow
 
@@ -467,6 +468,36 @@ def test_a_repository_is_read_at_its_ref_and_not_from_the_work_tree(origins: Ori
     origins.set(manual={"type": "git", "repository": str(repository), "ref": "no-such"})
     (failed,) = origins.sync(code=1)["manual"]["files"]
     assert failed["reason"] == "the repository has no such branch, tag or commit (ref)"
+
+
+def test_an_origin_that_cannot_be_read_is_reported_in_every_run(origins: Origins, site: Site) -> None:
+    repository = origins.folder / "repository"
+    repository.mkdir()
+    git(repository, "init", "--quiet", "--initial-branch=main")
+    (repository / "manual.md").write_text("# Manual\n\nThe pendulum swings.\n")
+    (repository / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
+    commit(repository, "one")
+    page = f"<urlset><url><loc>{site.url}/a</loc></url></urlset>".encode()
+    site.pages |= {"/map.xml": page, "/a": b"<title>A</title><p>Leave is thirty days.</p>"}
+    web = {"urls": [f"{site.url}/map.xml"], "private_networks": ["127.0.0.1/32"], "delay_seconds": 0}
+    manual = {"type": "git", "repository": str(repository), "ref": "main"}
+    origins.set(manual=manual, web={"type": "web", **web})
+    scheduled = ("sync", "--quiet", "--known-ok", "--config", origins.config)
+
+    def of_run(code: int) -> set[str]:
+        run = origins.desk.run(*scheduled, code=code)
+        return {line.partition(":")[0] for line in (run.stdout + run.stderr).splitlines()}
+
+    assert of_run(3) == {"manual", "web"}
+    assert of_run(0) == set()
+    for _ in range(2):  # the second outage is news as well
+        repository.rename(origins.folder / "away")
+        site.pages["/map.xml"] = (500, {}, b"")
+        assert of_run(1) == of_run(1) == {"manual", "web"}
+        (origins.folder / "away").rename(repository)
+        site.pages["/map.xml"] = page
+        assert of_run(3) == {"manual"}  # its broken file is read again after an outage
+        assert of_run(0) == set()
 
 
 def test_a_state_that_cannot_be_written_stops_no_other_origin(origins: Origins) -> None:

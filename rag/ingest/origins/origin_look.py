@@ -155,6 +155,10 @@ class OriginFindings:
         """Report a document that could not be fetched."""
         self.discovery.outcomes.append(Outcome(printable(path), "skipped", reason, cause="not fetched"))
 
+    def unreachable(self, path: str, reason: str) -> None:
+        """Report that the origin, or an address in its settings, can't be read: in no run is that known."""
+        self.discovery.outcomes.append(Outcome(printable(path), "skipped", reason, cause="unreachable"))
+
     def ignored(self, path: str, uri: str = "", kind: str = "") -> None:
         """Report a file of an unsupported type (`kind`). The stored parts of an archive at `uri` stay."""
         name, reason = path.rpartition("/")[2], f"unsupported file type ({kind})"

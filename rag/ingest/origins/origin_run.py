@@ -58,7 +58,7 @@ class OriginRun:
             self._findings = await self._look(context, beforehand.rights)
         except FetchError as error:
             self._findings = OriginFindings()
-            self._findings.failed(f"origin:{self.name}", str(error))
+            self._findings.unreachable(f"origin:{self.name}", str(error))
             self._findings.discovery.retained |= context.stored
             self._findings.state = {key: dict(entry) for key, entry in context.before.items()}
         return self._findings.discovery

@@ -308,7 +308,7 @@ def look_through_records(
     for problem in stream.problems:
         findings.failed(f"origin:{context.name}", f"line {problem.line}: {problem.text}")
     if opened.failure:
-        findings.failed(f"origin:{context.name}", opened.failure)
+        findings.unreachable(f"origin:{context.name}", opened.failure)
     is_whole = stream.sync == "full" and stream.is_complete and not opened.failure
     discovery = findings.discovery
     discovery.whole.add(context.prefix)

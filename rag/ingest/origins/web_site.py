@@ -184,7 +184,7 @@ class _Crawl:
             for url in alike:
                 discovery.files.pop(state.pop(url)["uri"], None)
                 discovery.retained |= {self._uri(url)} & self._context.stored
-                self._findings.failed(url, ONE_PAGE.format(len(alike)))
+                self._findings.unreachable(url, ONE_PAGE.format(len(alike)))
             self._complete = False  # the links of the stored pages weren't followed
 
     def _add(self, visit: _Visit) -> None:
@@ -216,9 +216,10 @@ class _Crawl:
             self._missing += 1
             self._withdrawn.add(uri)
             if visit.may_list and not visit.hops:
-                self._findings.failed(visit.url, str(error))
+                self._findings.unreachable(visit.url, str(error))
         except FetchError as error:
-            self._findings.failed(visit.url, str(error))
+            fail = self._findings.unreachable if visit.may_list else self._findings.failed
+            fail(visit.url, str(error))
             self._failed.add(visit.url)
             self._findings.discovery.retained.add(uri)
             self._follow(visit, before.get("links", ()))
