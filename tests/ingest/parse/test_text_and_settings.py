@@ -305,6 +305,112 @@ def test_a_book_of_project_gutenberg_has_its_title_author_and_chapters() -> None
     ]
 
 
+_RFC = """
+Network Working Group                                           R. Droms
+Request for Comments: 2131                           Bucknell University
+Category: Standards Track                                   S. Vine, Ed.
+                                                              March 1997
+
+                   Dynamic Host
+               Configuration Protocol
+
+Abstract
+
+   Addresses for hosts.
+
+Table of Contents
+
+   1. Introduction ....................................... 2
+1.1 Requirements . . . . . . . . . . . . . . . . . . . . . 2
+
+1. Introduction
+
+   The server states how long a host may use
+
+
+
+Droms                       Standards Track                     [Page 1]
+\f
+RFC 2131          Dynamic Host Configuration Protocol         March 1997
+
+
+   its address. It ends then.
+
+1.1 Requirements that a client and a server must meet in each
+    exchange
+
+   1. None
+
+Droms                       Standards Track                     [Page 2]
+\f
+RFC 2131          Dynamic Host Configuration Protocol         March 1997
+
+Appendix A. Options
+   Option 50
+
+A.1. Lease time
+
+Author's Address
+"""
+
+
+def test_an_rfc_has_its_title_date_authors_and_sections() -> None:
+    document = parse(_RFC.encode(), "rfc2131.txt")
+    assert document.title == "RFC 2131: Dynamic Host Configuration Protocol"
+    assert document.date == datetime(1997, 3, 1, tzinfo=UTC)
+    assert document.metadata == {"author": "R. Droms, S. Vine", "category": "Standards Track"}
+    assert headings_of(document) == [
+        (1, "Abstract"),
+        (1, "Table of Contents"),
+        (1, "1. Introduction"),
+        (2, "1.1 Requirements that a client and a server must meet in each exchange"),
+        (1, "Appendix A. Options"),
+        (2, "A.1. Lease time"),
+        (1, "Author's Address"),
+    ]
+
+
+def test_page_breaks_of_an_rfc_are_not_text_so_its_lines_are_not_cited() -> None:
+    document = parse(_RFC.encode(), "rfc2131.txt")
+    assert "how long a host may use\n   its address. It ends then." in document.text
+    assert "[Page" not in document.text
+    assert "\f" not in document.text
+    assert not document.has_lines
+    assert "   Option 50" in document.text
+
+
+def test_an_rfc_without_pages_stays_as_it_is_with_its_lines() -> None:
+    text = _RFC.partition("   The server")[0]
+    document = parse(text.encode(), "rfc2131.txt")
+    assert (document.text, document.has_lines) == (text, True)
+    assert titles_of(document)[-1] == "1. Introduction"
+
+
+def test_a_draft_is_called_by_its_name_and_title() -> None:
+    text = (
+        "Network Working Group                    A. Lee\nInternet-Draft                  July 2, 2017\n"
+        "Expires: January 3, 2018\n\n\n     The Clock Protocol\n   draft-lee-clock-01\n\n"
+        "Abstract\n\n   It ticks.\n"
+    )
+    document = parse(text.encode(), "clock.txt")
+    assert document.title == "draft-lee-clock-01: The Clock Protocol"
+    assert document.date == datetime(2017, 7, 2, tzinfo=UTC)
+
+
+def test_a_text_that_only_speaks_of_an_rfc_has_no_sections() -> None:
+    text = "Notes\n\nRequest for Comments: 2131 says:\n\n1. Introduction\n\nAnn [Page 1]\n"
+    document = parse(text.encode(), "notes.txt")
+    assert (document.title, document.text, headings_of(document)) == ("Notes", text, [])
+
+
+@pytest.mark.usefixtures("in_linear_time")
+@pytest.mark.parametrize("part", ["x [Page 1]\n", "\f\n ", "1.1. a  ", "RFC 1  ", "A\n   a", "draft-a "])
+def test_hostile_rfcs_cost_no_more_than_their_length(part: str) -> None:
+    head = _RFC.partition("Abstract")[0]
+    parse((head + part * 20_000).encode(), "a.txt")
+    parse((head.rstrip() + part * 20_000).encode(), "a.txt")
+
+
 def test_lines_of_chapters_and_scenes_are_headings_of_a_text() -> None:
     play = "ACT I", "SCENE I. Venice. A street.", "Go."
     prose = "Erstes Kapitel", "Es war.", "BOOK THE FIRST", "Part 2 is due now.", "End."
