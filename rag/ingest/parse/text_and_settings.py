@@ -177,6 +177,7 @@ _CATEGORY = re.compile(r"^(?:Category|Intended status): *(\S+(?: \S+)*)", re.MUL
 _RIGHT = re.compile(r"^(?:[^\n]*\S)?[ \t]{2,}(\S+(?: \S+)*)[ \t]*$", re.MULTILINE)
 _AUTHOR = re.compile(r"((?:[A-Z]\.[ -]?)+[^\W\d_][\w'’. -]*)(?:, Ed\.| \(ed\))?", re.IGNORECASE)
 _DRAFT = re.compile(r"<?(draft-[\w-]+?)(?:\.txt)?>?", re.IGNORECASE)
+_FIRST_PAGE = 5_000  # characters
 _NEAR = 200  # characters below the title in which a draft is named
 _SECTION_LINE = re.compile(
     r"(?:(?P<number>(?:(?i:Appendix) [A-Z]\b|[A-Z]\.(?=[ \d])|\d{1,2}\b)(?:\.?\d{1,2}\b)*)[.:]?[ \t]*"
@@ -194,7 +195,8 @@ def _standard(text: str, name: str) -> Document | None:
     text = _without_page_breaks(text)
     blocks = [*paragraphs(text)]
     titles = (block for block in blocks[1:4] if not _ABOVE_TITLE.match(text, _line_start(text, block)))
-    if not (title := next(titles, None)):
+    title = next(titles, None)
+    if not title or title.start > _FIRST_PAGE:
         return None
     drafts = [match[1] for match in map(_DRAFT.fullmatch, text[: title.end + _NEAR].split()) if match]
     label = f"RFC {top['number']}" if top["number"] else next(iter(drafts), "")

@@ -404,7 +404,9 @@ def test_a_text_that_only_speaks_of_an_rfc_has_no_sections() -> None:
 
 
 @pytest.mark.usefixtures("in_linear_time")
-@pytest.mark.parametrize("part", ["x [Page 1]\n", "\f\n ", "1.1. a  ", "RFC 1  ", "A\n   a", "draft-a "])
+@pytest.mark.parametrize(
+    "part", ["x [Page 1]\n", "\f\n ", "1.1. a  ", "RFC 1  ", "A\n   a", "draft-a ", "\na:  b"]
+)
 def test_hostile_rfcs_cost_no_more_than_their_length(part: str) -> None:
     head = _RFC.partition("Abstract")[0]
     parse((head + part * 20_000).encode(), "a.txt")
