@@ -3,7 +3,8 @@
 Google Docs states the title by a class of its paragraph, and the level of a list by the end of a class. It
 writes comments and footnotes at the end, and leads links over its own address. Word has other names for some
 of these. Google Sheets writes the letters of columns and the numbers of rows into cells. EUR-Lex states by
-classes what is a heading, and has the numbers of points next to their texts.
+classes what is a heading, and has the numbers of points next to their texts. Sphinx writes the functions and
+options that it documents as terms of lists.
 """
 
 from __future__ import annotations
@@ -72,6 +73,15 @@ _LEVEL = re.compile(
     r"(?P<end></li\s*>\s*</(?:ul|ol)\s*>\s*)?(?P<open><(?P<tag>ul|ol)\b[^<>]{0,500}?\blst-\w+-(?P<level>\d)\b[^<>]*>)"
     r"|</(?:ul|ol)\s*>",
     re.IGNORECASE,
+)
+_DOCUMENTED = re.compile(
+    r"<(?:(?P<end>/)?dl\b|h(?P<level>[1-6])\b|dt\b[^<>]{0,2000}>(?P<signature>(?:[^<]|<(?!/?d[tdl]\b))*+)</dt\s*>)",
+    re.IGNORECASE,
+)
+"""A list of terms, its end, a heading, or a term: of Sphinx if its name has a class."""
+_NAMED = re.compile(r"<[^<>]{1,300}\b(?:descname|sig-name)\b")
+_BESIDE_SIGNATURE = re.compile(
+    r"<(a|span)\b[^<>]{0,1000}\b(?:headerlink|viewcode-link)\b[^<>]*>[^<>]*</\1\s*>"
 )
 _STYLE = re.compile(r"<style\b[^<>]{0,500}>", re.IGNORECASE)
 _STYLE_END = re.compile(r"</style", re.IGNORECASE)
@@ -159,7 +169,7 @@ def in_plain_html(page: str) -> tuple[str, str, int]:
 
     page = _TITLE.sub(lambda title: heading(title[1], 1), page)
     page = _NUMBER_OF_LAW.sub(r"\2\1</span> ", _HEADING_OF_LAW.sub(heading_of_law, page))
-    page = _with_nested_lists(_with_notes_below(page))
+    page = _with_signatures(_with_nested_lists(_with_notes_below(page)))
     return _with_bold_classes(_with_bold_paragraphs(page)), next(iter(titles), ""), comments
 
 
@@ -204,6 +214,31 @@ def _with_nested_lists(page: str) -> str:
         return f"{ends}</li>" if ends else match[0]
 
     return _LEVEL.sub(nested, page) if "lst-" in page else page
+
+
+def _with_signatures(page: str) -> str:
+    """The page with headings for the functions, classes and options that Sphinx documents.
+
+    Example: '<dl><dt id="f"><b class="descname">f</b>(x)</dt>…' -> '<dl><h2><code>f(x)</code></h2>…'.
+    """
+    above, depth = 1, 0
+    opened: list[bool] = []  # whether each open list documents something
+    changes: list[tuple[int, int, str]] = []
+    for part in _DOCUMENTED.finditer(page):
+        signature = part["signature"]
+        if part["level"]:
+            above = above if opened else int(part["level"])
+        elif signature is None and not part["end"]:
+            opened.append(False)
+        elif part["end"]:
+            depth -= opened.pop() if opened else 0
+        elif opened and _NAMED.search(signature):
+            depth += not opened[-1]
+            opened[-1] = True
+            level = min(above + depth, 6)
+            words = " ".join(_TAG.sub("", _BESIDE_SIGNATURE.sub("", signature)).split())
+            changes.append((*part.span(), f"<h{level}><code>{words}</code></h{level}>"))
+    return with_replacements(page, changes)
 
 
 def _with_bold_paragraphs(page: str) -> str:

@@ -10,7 +10,7 @@ from rag.ingest.parse.html_exports import in_plain_html
 from rag.ingest.parse.html_page import parse as parse_page
 from rag.ingest.parse.html_widgets import with_widgets_as_text
 from rag.ingest.parse.parsers import parse
-from tests.ingest.parse.document_shape import titles_of
+from tests.ingest.parse.document_shape import headings_of, titles_of
 
 
 def text_of(html: str) -> str:
@@ -294,3 +294,27 @@ def test_a_page_that_telegram_exported_is_its_messages_by_day() -> None:
         "# 2024-02-16",
         "Bo, forwarded from Eve (13:40): Hi",
     ]
+
+
+SPHINX = """<h1>API</h1><dl class="py class"><dt class="sig sig-object py" id="a.Bus">
+<em class="property">class </em><code class="descclassname">a.</code><code class="descname">Bus</code>(port)
+<a class="reference internal" href="_modules/a.html#Bus"><span class="viewcode-link">[source]</span></a>
+<a class="headerlink" href="#a.Bus" title="Permalink">¶</a></dt><dd><p>A bus.</p>
+<dl><dt id="a.Bus.read"><span class="sig-name descname">read</span>(<em>n</em>,
+<em><abbr title="Keyword-only separator">*</abbr></em>, <em>raw=False</em>)</dt>
+<dd><dl class="field-list"><dt>Parameters:</dt><dd><p>n &#8211; bytes</p></dd></dl></dd></dl></dd></dl>
+<dl><dt id="c.open"><span class="sig-name">open</span>(char *path)</dt><dd>Opens.</dd></dl>
+<dl><dt id="term-x">host</dt><dd>A machine.</dd></dl>"""
+
+
+def test_what_sphinx_documents_is_a_section_with_its_signature() -> None:
+    document = parse(SPHINX.encode(), "api.html")
+    assert headings_of(document) == [
+        (1, "API"),
+        (2, "class a.Bus(port)"),
+        (3, "read(n, *, raw=False)"),
+        (2, "open(char *path)"),
+    ]
+    assert "### `read(n, *, raw=False)`" in document.text
+    assert "Parameters:\n\nn – bytes" in document.text
+    assert "host\n\nA machine." in document.text
