@@ -27,10 +27,10 @@ from rag.admin.ingest_command import exit_code, known_ok_option, report_json, wa
 from rag.admin.ingestion import RunOptions, access_of_origin, origin_run, rights_of, run_ingest, stated_access
 from rag.admin.orphaned_documents import orphaned_documents
 from rag.admin.runs_command import forget_ended_collections
-from rag.admin.terminal import FAILED, PARTLY_FAILED, Group, echo, print_json, print_note, wants_json
+from rag.admin.terminal import BUSY, FAILED, PARTLY_FAILED, Group, echo, print_json, print_note, wants_json
 from rag.config.origin_settings import FolderOrigin, OriginSettings, RecordsOrigin
 from rag.config.settings import Settings
-from rag.errors import ConfigurationError, RefdeskError
+from rag.errors import BusyError, ConfigurationError, RefdeskError
 from rag.ingest.origins.piped_records import Problem, Stream, StreamError, longest_line
 from rag.ingest.report import InterruptedRunError, Report, unmatched_notes
 from rag.ingest.requested_access import Rights
@@ -64,8 +64,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     fails, the others go on. Run it from a scheduler (cron, a systemd timer) as often as you like: what is
     unchanged is not fetched, and a second run on the same collection says so and ends.
 
-    Exits with 0 on success, 1 if every origin failed, 2 for usage errors, and 3 if some documents or origins
-    failed, or too many documents are missing.
+    Exits with 0 on success, 1 if every origin failed, 2 for usage errors, 3 if some documents or origins
+    failed, or too many documents are missing, and 4 if the only trouble is that a collection is busy.
     """
     if watches and (dry_run or yes):
         raise click.UsageError("--watch can't be combined with --dry-run or --yes.")
@@ -91,9 +91,9 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     if not quiet:
         _note_unmatched_rules(settings, results, options)
     print_json({"origins": results})
-    if codes and all(code == FAILED for code in codes):
-        return FAILED
-    return PARTLY_FAILED if any(codes) else 0
+    if set(codes) <= {0, BUSY}:
+        return max(codes, default=0)
+    return FAILED if set(codes) == {FAILED} else PARTLY_FAILED
 
 
 async def _warn_of_orphans(settings: Settings, options: RunOptions) -> None:
@@ -127,7 +127,7 @@ async def _attempt(name: str, attempt: Callable[[str], Awaitable[Result]]) -> Re
         return PARTLY_FAILED, report_json(error.report) | {"error": str(error)}
     except RefdeskError as error:
         echo(f"refdesk-admin: {name}: {error}", err=True)
-        return FAILED, {"error": str(error)}
+        return BUSY if isinstance(error, BusyError) else FAILED, {"error": str(error)}
 
 
 async def _sync_result(sync: Callable[[str], Awaitable[Report]], name: str, *, known_ok: bool) -> Result:

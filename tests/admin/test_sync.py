@@ -16,6 +16,7 @@ from rag.corpus import Principal
 from rag.errors import NotFoundError
 from rag.ingest.report import unmatched_notes
 from rag.search.sync import SyncDesk
+from rag.store.write.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -212,6 +213,19 @@ def test_one_origin_that_fails_does_not_stop_the_others(origins: Origins) -> Non
     assert (quiet.stdout, quiet.stderr) == ("", "")
     run = origins.desk.run("sync", "wiki", "--config", origins.config, code=2)
     assert run.stderr == "refdesk-admin: There is no origin 'wiki'. Origins: broken, handbook.\n"
+
+
+def test_an_origin_whose_collection_is_busy_has_not_failed(origins: Origins) -> None:
+    (origins.folder / "docs").mkdir()
+    (origins.folder / "docs" / "leave.md").write_text("# Leave\n\nThirty days of leave.\n")
+    docs = {"type": "folder", "path": str(origins.folder / "docs")}
+    origins.set(docs=docs, pay={**docs, "collection": "pay"})
+    origins.sync()
+    with locked(origins.desk.data, "default.documents", seconds=0):
+        assert "error" in origins.sync("docs", code=4)["docs"]
+        assert "error" not in origins.sync(code=4)["pay"]
+        origins.set(docs=docs, pay={**docs, "path": str(origins.folder / "gone"), "collection": "pay"})
+        origins.sync("--quiet", "--known-ok", code=3)
 
 
 def test_quiet_lines_begin_with_the_name_of_their_origin(origins: Origins) -> None:
