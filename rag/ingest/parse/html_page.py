@@ -46,6 +46,9 @@ HIDDEN_TEXT = ("hidden piece of text", "hidden pieces of text")
 _NOISE = ["nav", "script", "style", "template", "noscript", "[role=navigation]", "[role=contentinfo]"]
 _OF_CONFLUENCE = ["#breadcrumb-section", ".toc-macro", ".expand-control-icon", ".collapse-source"]
 _ANCHORS = ["a.headerlink", "a.anchor-link", "a.hash-link", ".mw-editsection"]  # "¶" and "[edit]" at headings
+_OF_RUSTDOC = listed_names(
+    "a.src a.srclink a.test-arrow #copy-path #render-detail #toggle-all-docs summary.hideme"
+)
 _AS_IT_IS = PreprocessingOptions(enabled=False)
 _PAGE = ConversionOptions(preprocessing=_AS_IT_IS)
 
@@ -53,7 +56,7 @@ _PAGE = ConversionOptions(preprocessing=_AS_IT_IS)
 def _options(*unread: str) -> ConversionOptions:
     return ConversionOptions(
         extract_metadata=False,
-        exclude_selectors=[*_NOISE, *_OF_CONFLUENCE, *_ANCHORS, *unread],
+        exclude_selectors=[*_NOISE, *_OF_CONFLUENCE, *_OF_RUSTDOC, *_ANCHORS, *unread],
         preprocessing=_AS_IT_IS,
         compact_tables=True,
         autolinks=False,

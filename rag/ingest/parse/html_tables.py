@@ -61,6 +61,14 @@ _NO_CODE = re.compile(
     r"</?a\b[^<>]*>|<span\b[^<>]*\bclass\s?=\s?[\"']?(?:linenos?|lineno|lnt?|line-numbers?)\b[^<>]*>\s*\d*\s*</span\s*>",
     re.IGNORECASE,
 )
+_CODE_IN_LINE = re.compile(
+    r"(?P<start><(?:code\b|(?P<heading>h[1-6]\b[^<>]{0,500}\bcode-header\b))[^<>]*>)"
+    r"(?P<words>(?:[^<]|<(?!/?(?:code|h[1-6])\b))*+)(?P<end></(?:code|h[1-6])\s*>)",
+    re.IGNORECASE,
+)
+"""Code in a line, or a heading that is a signature, as rustdoc has them."""
+_LINK = re.compile(r"<a\b[^<>]*>(?:[^<]|<(?!/?a\b))*+</a\s*>", re.IGNORECASE)
+_IN_WORDS = re.compile(r"</?(?!br\b|div\b|span\b[^<>]{0,200}\bwhere\b)[a-z][^<>]*>", re.IGNORECASE)
 _NUMBERS = re.compile(r"\d*")
 _CODE_LINE = re.compile(
     r"<td\b[^<>]*\bclass\s?=\s?[\"'][^\"'<>]*\b(?:blob-code|ln-code|lines-code)", re.IGNORECASE
@@ -71,8 +79,17 @@ def with_code_and_layout(page: str) -> str:
     """A page whose layout tables are plain blocks, and whose code is code alone."""
     page = _changed_tables(_with_points(page), _code_of)  # a point is one cell then, so layout
     page = _PRE_TWICE.sub("</pre>", _PRE_AROUND.sub("", page)) if "<pre>" in page else page
-    page = _PRE.sub(lambda code: _NO_CODE.sub("", code[0]), page)
+    page = _CODE_IN_LINE.sub(_code_in_line, _PRE.sub(lambda code: _NO_CODE.sub("", code[0]), page))
     return without_layout_tables(page, _lays_out)
+
+
+def _code_in_line(code: re.Match[str]) -> str:
+    """Code in one piece: the converter divides it at its links. Code that is a link stays one."""
+    outside = _LINK.sub("", code["words"])
+    if not code["heading"] and (outside == code["words"] or not _BLANK.sub("", outside)):
+        return code[0]
+    words = " ".join(_BLANK.sub(" ", _IN_WORDS.sub("", code["words"])).split())
+    return code["start"] + (f"<code>{words}</code>" if code["heading"] else words) + code["end"]
 
 
 def without_layout_tables(page: str, lays_out: Callable[[str], bool]) -> str:

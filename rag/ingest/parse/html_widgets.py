@@ -69,6 +69,10 @@ _CHIPS = re.compile(
     re.IGNORECASE,
 )
 _SUMMARY = re.compile(r"(<summary\b[^<>]{0,2000}>\s*)(?:<h[1-6]\b[^<>]{0,2000}>)?", re.IGNORECASE)
+_SECTION_IN_SUMMARY = re.compile(
+    r"<summary\b[^<>]*>(\s*<section\b(?:[^<]|<(?!/?summary\b))*+)</summary\s*>", re.IGNORECASE
+)
+"""What rustdoc lets people collapse: a section with a heading of its own."""
 _DETAILS_END = re.compile(r"</details\s*>", re.IGNORECASE)
 _DIV = re.compile(r"<(/?)div\b([^<>]{0,2000})>", re.IGNORECASE)
 _EXPANDER = re.compile(r"""\bclass\s?=\s?["'](?:[^"'<>]*\s)?expand-con(?:(?P<box>tainer)|trol)(?![\w-])""")
@@ -287,7 +291,7 @@ def without_marks(text: str) -> tuple[str, list[int], list[int]]:
 
 def _with_labels(page: str) -> str:
     """The page with marks at the labels of collapsible pieces, and at the ends of these pieces."""
-    page = _SUMMARY.sub(rf"\1{LABEL}", _with_tags_of_html(page))
+    page = _SUMMARY.sub(rf"\1{LABEL}", _SECTION_IN_SUMMARY.sub(r"\1", _with_tags_of_html(page)))
     page = _DETAILS_END.sub(rf"\g<0><p>{LABEL_END}</p>", page)
     page = _BUTTON.sub(r"<p><strong>\1</strong></p>", page)
     marks = list[tuple[int, str]]()

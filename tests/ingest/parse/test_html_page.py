@@ -624,3 +624,29 @@ def test_hostile_tables_cost_no_more_than_their_length(part: str) -> None:
 )
 def test_numbers_of_printed_pages_and_verses_are_left_out(html: str, expected: str) -> None:
     assert parse(f"<p>{html}</p>".encode(), "a.html").text == expected
+
+
+RUSTDOC = """<main><h1>Struct <a href="index.html">a</a>::<wbr><a class="struct" href="#">Queue</a>
+<button id="copy-path"><img alt="Copy item path" src="c.svg"></button></h1>
+<a class="src" href="lib.rs.html#1">source</a> <button id="toggle-all-docs">[<span>-</span>]</button>
+<details open><summary class="hideme"><span>Expand description</span></summary><p>A queue.</p></details>
+<h3><code>impl <a href="q.html">Queue</a></code><a class='srclink' href='lib.rs.html#3'>[src]</a></h3>
+<h4><code>pub fn <a href='#m'>map</a>(&amp;self) -&gt; Self
+<span>where<br>&nbsp;&nbsp;F: <a href="s.html">Send</a></span></code></h4>
+<p>It maps <code><a href="f.html">F</a></code> to <code>Vec&lt;<a href="f.html">F</a>&gt;</code>.</p>
+<details open><summary><section><a class="src rightside" href="lib.rs.html#5">source</a>
+<h4 class="code-header">fn <a href="#l">label</a>(&amp;self) -&gt; &amp;<a href="s.html">str</a><div>where
+T: Send,</div></h4></section></summary><p>Its label.</p></details></main>"""
+
+
+def test_a_signature_of_rustdoc_is_one_piece_of_code_without_links_and_buttons() -> None:
+    text = parse(RUSTDOC.encode(), "a.html").text
+    assert text.splitlines()[::2] == [
+        "# Struct [a](index.html)::[Queue](#)",
+        "A queue.",
+        "### `impl Queue`",
+        "#### `pub fn map(&self) -> Self where F: Send`",
+        "It maps [`F`](f.html) to `Vec<F>`.",
+        "#### `fn label(&self) -> &str where T: Send,`",
+        "Its label.",
+    ]
