@@ -117,7 +117,9 @@ _SPECIAL = re.compile(r"\breversed\b|\btype\s?=\s?[\"']?[aAiI]\b")
 _SPECIAL_LIST = re.compile(
     rf"<ol\b[^<>]{{0,2000}}?(?:{_SPECIAL.pattern})|<li\b[^<>]{{0,2000}}?\bvalue\s?=", re.IGNORECASE
 )
-_HEADED = re.compile(r"(?:\s|<(?!h[1-6]\b|/li\b)[^<>]{0,2000}>){0,40}<h[1-6]\b[^<>]{0,2000}>", re.IGNORECASE)
+_HEADED = re.compile(
+    r"(?:\s{1,200}+|<(?!h[1-6]\b|/li\b)[^<>]{0,2000}>){0,40}<h[1-6]\b[^<>]{0,2000}>", re.IGNORECASE
+)
 _HEADED_ITEM = re.compile(rf"<li\b[^<>]{{0,2000}}>{_HEADED.pattern}", re.IGNORECASE)
 _MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("multiple", "selected"))
 

@@ -650,3 +650,13 @@ def test_a_signature_of_rustdoc_is_one_piece_of_code_without_links_and_buttons()
         "#### `fn label(&self) -> &str where T: Send,`",
         "Its label.",
     ]
+
+
+def test_members_of_a_page_that_is_indented_deeply_are_sections() -> None:
+    gap = "\n" + " " * 60
+    members = "".join(
+        f"<ul>{gap}<li>{gap}<h4>{name}</h4><pre>{name}()</pre></li></ul>" for name in ("a", "b")
+    )
+    html = f"<h2>Class Region</h2><ul>{gap}<li><!-- -->{gap}<h3>Methods</h3>{members}</li></ul>"
+    headings = [b.title for b in parse(html.encode(), "a.html").blocks if b.kind == "heading"]
+    assert headings == ["Class Region", "Methods", "a", "b"]
