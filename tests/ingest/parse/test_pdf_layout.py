@@ -1590,6 +1590,20 @@ def test_rules_in_a_form_are_those_of_the_page() -> None:
     assert texts == [expected] * 3
 
 
+def test_the_shade_of_words_is_no_cell_in_the_shade_of_its_cell() -> None:
+    """Word paints a cell, then its paragraphs in the same colour."""
+    rows = [("Task", "Due"), ("Mow", "1 March"), ("Dig", "2 March")]
+    cells, drawn = [], ""
+    for row, texts in enumerate(rows):
+        drawn += f"{1 - row / 10} g "
+        for x, text in zip((50, 250), texts, strict=True):
+            cells.append(At(x + 14, 686 - 30 * row, text))
+            y, inset = 670 - 30 * row, 5 * bool(row)
+            drawn += f"{x} {y} 200 30 re f {x + 10} {y + inset} 180 {30 - 2 * inset} re f "
+    expected = "| Task | Due |\n| --- | --- |\n| Mow | 1 March |\n| Dig | 2 March |"
+    assert parsed(cells, drawn=f"{drawn} 0 g").text == expected
+
+
 WHO = ("Ask Ann of the gate,", "or whoever keeps the", "keys of the garden.")
 
 

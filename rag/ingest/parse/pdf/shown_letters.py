@@ -256,6 +256,8 @@ def strokes_of(page: Pdfium) -> list[Box]:
         return []
     edges = [ctypes.c_float() for _ in range(4)]
     strokes = []
+    around: Box | None = None
+    ground: tuple[int, ...] = ()
     for drawn, matrices in _objects_on(page):
         if pdfium.FPDFPageObj_GetType(drawn) != pdfium.FPDF_PAGEOBJ_PATH:
             continue
@@ -266,11 +268,25 @@ def strokes_of(page: Pdfium) -> list[Box]:
             continue
         left, bottom, right, top = stroke
         if min(stroke.width, stroke.height) >= _LONG:  # a frame: its edges may be rules of a table
+            paint = _paint(pdfium, drawn)
+            if around and paint and paint == ground and around.around(stroke) == around:
+                continue  # Word shades a cell, then its paragraphs in the same colour
+            around, ground = stroke, paint
             strokes += [Box(left, bottom, right, bottom), Box(left, top, right, top)]
             strokes += [Box(left, bottom, left, top), Box(right, bottom, right, top)]
         elif max(stroke.width, stroke.height) >= _SHORT:
             strokes.append(stroke)
     return strokes
+
+
+def _paint(pdfium: Pdfium, drawn: Pdfium) -> tuple[int, ...]:
+    """The colour of a path that is filled and has no edge; none for others."""
+    mode, stroke = ctypes.c_int(), ctypes.c_int()
+    colour = [ctypes.c_uint() for _ in range(4)]
+    is_read = pdfium.FPDFPath_GetDrawMode(drawn, mode, stroke) and pdfium.FPDFPageObj_GetFillColor(
+        drawn, *colour
+    )
+    return tuple(part.value for part in colour) if is_read and mode.value and not stroke.value else ()
 
 
 def _placed(box: Box, matrix: Pdfium) -> Box:
