@@ -1590,6 +1590,20 @@ def test_rules_in_a_form_are_those_of_the_page() -> None:
     assert texts == [expected] * 3
 
 
+def test_texts_of_a_drawn_column_are_in_the_columns_below_its_heads() -> None:
+    """Data sheets draw no rules between these."""
+    table = [("Name", "MIN", "TYP", "MAX"), ("Drift", "", "0.1", ""), *[("Leak", "", "", "100")] * 8]
+    cells = [
+        At(x, 686 - 20 * at, text)
+        for at, texts in enumerate(table)
+        for x, text in zip((54, 160, 220, 280), texts, strict=True)
+        if text
+    ]
+    drawn = ruled((50, 150, 350), range(700, 480, -20))
+    expected = [table[0], ("---",) * 4, *table[1:]]
+    assert parsed(cells, drawn=drawn).text.split("\n") == [f"| {' | '.join(row)} |" for row in expected]
+
+
 def test_the_shade_of_words_is_no_cell_in_the_shade_of_its_cell() -> None:
     """Word paints a cell, then its paragraphs in the same colour."""
     rows = [("Task", "Due"), ("Mow", "1 March"), ("Dig", "2 March")]

@@ -324,7 +324,7 @@ def _cells_of(grid: _Grid, lines: Sequence[Line]) -> tuple[list[Line], set[Line]
     None if the grid is no table. Titles above the first row with two cells and notes below the last aren't
     in it.
     """
-    grid = grid if grid.has_all_rows else _with_all_rows(grid, lines)
+    grid = grid if grid.has_all_rows else _with_all_rows(_with_all_columns(grid, lines), lines)
     first = grid.first_cells()
     parts = _by_cell(grid, first, lines)
     counts = Counter(row for row, _ in parts)
@@ -393,6 +393,38 @@ def _by_cell(grid: _Grid, first: Mapping[_Slot, _Slot], lines: Sequence[Line]) -
 
 def _has_several(cell: Sequence[Line]) -> bool:
     return any(len(joined_row(row)) > 1 for row in level_rows(cell))
+
+
+def _with_all_columns(grid: _Grid, lines: Sequence[Line]) -> _Grid:
+    """The grid, divided between the columns that no rule parts, as MIN, TYP and MAX in data sheets.
+
+    Each has a head in the first row, as all others do. Below two of them at least are texts, and none stands
+    across.
+    """
+    first = grid.first_cells()
+    slots = {line: first[grid.slot(line)] for line in lines}
+    if not {first[0, column] for column in range(len(grid.xs) - 1)} <= {*slots.values()}:
+        return grid
+    columns = defaultdict[int, list[Line]](list)
+    for line, slot in slots.items():
+        if not _spans_columns(first, slot):
+            columns[slot[1]].append(line)
+    divided = grid
+    for column, inside in columns.items():
+        heads, *below = level_rows(inside)
+        gaps = _gaps(inside)
+        filled = {bisect_right(gaps, line.box.left) for row in below for line in row}
+        if gaps and len(joined_row(heads)) == len(gaps) + 1 and len(filled) > 1:
+            rows = [row for row in range(len(grid.ys) - 1) if first[row, column][1] == column]
+            rows = [row for row in rows if not _spans_columns(first, (row, column))]
+            rules = [Box(gap, grid.ys[row], gap, grid.ys[row + 1]) for gap in gaps for row in rows]
+            divided = divided._replace(xs=sorted([*divided.xs, *gaps]), upright=[*divided.upright, *rules])
+    return divided
+
+
+def _spans_columns(first: Mapping[_Slot, _Slot], slot: _Slot) -> bool:
+    row, column = slot
+    return first.get((row, column + 1)) == first[slot]
 
 
 def _with_all_rows(grid: _Grid, lines: Sequence[Line]) -> _Grid:
