@@ -8,20 +8,30 @@ its collection has begun, under the same lock. If a bucket can't be read, the fu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from rag.home import Home, names, read
 
+if TYPE_CHECKING:
+    from rag.config.origin_settings import OriginSettings
+
 RunResult = Literal["running", "complete", "partial", "failed", "interrupted"]
 """`partial`: some files failed, or sources of missing files were kept. `failed`: all, or the run, failed."""
-_FILE = re.compile(r"(?P<id>[0-9]{6,})\.(?P<collection>[^/]+)\.json")
+_FILE = re.compile(r"(?P<id>[0-9]{6,})\.(?P<collection>[^/.]+)(\.(?P<origin>[^/.]+))?\.json")
 
 
 FIRST = 1  # the id of a tenant's first run
+
+
+class RunTarget(NamedTuple):
+    """What a run is about, as its file's name says: a collection, and the origin that it syncs, if any."""
+
+    collection: str
+    origin: str = ""
 
 
 class FailedFile(BaseModel):
@@ -65,27 +75,40 @@ class IngestionRun(BaseModel):
         """The name of the origin that was synced; empty for an ingestion of files."""
         return self.inputs[0] if self.command == "sync" and self.inputs else ""
 
+    @property
+    def target(self) -> RunTarget:
+        """What the run is about."""
+        return RunTarget(self.collection, self.origin)
+
 
 def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:
     """The tenant's runs by id, oldest first. Unreadable files are left out."""
-    by_id = collections_by_run(data, tenant)
-    latest = {by_id[id_]: id_ for id_ in sorted(by_id)}
+    by_id = targets_by_run(data, tenant)
+    latest = {by_id[id_].collection: id_ for id_ in sorted(by_id)}
     runs = {id_: run for id_ in sorted(by_id) if (run := read_run(data, tenant, id_, by_id[id_]))}
     return {
         id_: run
-        if run.result != "running" or latest[by_id[id_]] == id_
+        if run.result != "running" or latest[run.collection] == id_
         else run.model_copy(update={"result": "interrupted"})
         for id_, run in runs.items()
     }
 
 
-def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:
-    """The last finished run of each collection of the tenant."""
-    done: set[str] = set()
-    for id_, collection in sorted(collections_by_run(data, tenant).items(), reverse=True):
-        run = None if collection in done else read_run(data, tenant, id_, collection)
-        if run and run.ended:
-            done.add(collection)
+def last_runs(
+    data: Home, tenant: str, origins: Mapping[str, OriginSettings] | None = None
+) -> Iterator[IngestionRun]:
+    """The tenant's last finished runs, newest first: of each origin in a collection, and of its `ingest`.
+
+    With the `origins` of the settings, those of other origins don't count: no later run mends them.
+    """
+    fed = {RunTarget(origin.collection, name) for name, origin in (origins or {}).items()}
+    done: set[RunTarget] = set()
+    for id_, target in sorted(targets_by_run(data, tenant).items(), reverse=True):
+        if target in done or (target.origin and origins is not None and target not in fed):
+            continue
+        run = read_run(data, tenant, id_, target)
+        if run and run.ended and run.target == target:
+            done.add(target)
             yield run
 
 
@@ -95,13 +118,14 @@ def first_run_began(data: Home, tenant: str, collections: Collection[str]) -> da
     Without collections, the first ingestion of the tenant counts. A killed run counts as unfinished. Also
     None for a history that has lost its oldest runs.
     """
-    by_id = sorted(collections_by_run(data, tenant).items())
+    by_id = sorted(targets_by_run(data, tenant).items())
     began: dict[str, datetime] = {}
     ended: set[str] = set()
-    for id_, collection in by_id if by_id and by_id[0][0] == FIRST else ():
+    for id_, target in by_id if by_id and by_id[0][0] == FIRST else ():
+        collection = target.collection
         if collection in ended or (collections and collection not in collections):
             continue
-        run = read_run(data, tenant, id_, collection)
+        run = read_run(data, tenant, id_, target)
         if run and run.ended is None:
             began[collection] = run.began
         elif not collections:
@@ -112,22 +136,24 @@ def first_run_began(data: Home, tenant: str, collections: Collection[str]) -> da
     return max(began.values(), default=None)
 
 
-def run_file_name(id_: int, collection: str) -> str:
+def run_file_name(id_: int, target: RunTarget) -> str:
     """The file of a run within its tenant's folder."""
-    return f"{id_:06d}.{collection}.json"
+    return f"{id_:06d}.{'.'.join(filter(None, target))}.json"
 
 
-def collections_by_run(data: Home, tenant: str) -> dict[int, str]:
-    """The collections of a tenant's runs by id."""
+def targets_by_run(data: Home, tenant: str) -> dict[int, RunTarget]:
+    """What a tenant's runs are about, by id."""
     matches = map(_FILE.fullmatch, names(data, f"runs/{tenant}"))
-    return {int(match["id"]): match["collection"] for match in matches if match}
+    return {
+        int(match["id"]): RunTarget(match["collection"], match["origin"] or "") for match in matches if match
+    }
 
 
-def read_run(data: Home, tenant: str, id_: int, collection: str) -> IngestionRun | None:
+def read_run(data: Home, tenant: str, id_: int, target: RunTarget) -> IngestionRun | None:
     """A run by its id; None if its file is missing or can't be read."""
     try:
         return IngestionRun.model_validate_json(
-            read(data, f"runs/{tenant}/{run_file_name(id_, collection)}") or b""
+            read(data, f"runs/{tenant}/{run_file_name(id_, target)}") or b""
         )
     except (OSError, ValidationError):
         return None

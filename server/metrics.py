@@ -203,7 +203,7 @@ class LastRuns(Collector):
         """The end and outcome of each run, and its files by outcome and by cause of failure."""
 
         def gauge(name: str, help_: str, *labels: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(name, help_, labels=["tenant", "collection", *labels])
+            return GaugeMetricFamily(name, help_, labels=["tenant", "collection", "origin", *labels])
 
         ended = gauge(
             "refdesk_ingestion_ended_timestamp_seconds",
@@ -215,20 +215,24 @@ class LastRuns(Collector):
         files = gauge("refdesk_ingestion_files", "Files of that run, by outcome.", "outcome")
         failures = gauge("refdesk_ingestion_failures", "Failed files of that run, by cause.", "cause")
         for tenant, run in self._last_runs():
-            ended.add_metric([tenant, run.collection], run.ended.timestamp() if run.ended else 0.0)
-            complete.add_metric([tenant, run.collection], float(run.result == "complete"))
+            labels = [tenant, run.collection, run.origin]
+            ended.add_metric(labels, run.ended.timestamp() if run.ended else 0.0)
+            complete.add_metric(labels, float(run.result == "complete"))
             for outcome, count in run.counts.items():
-                files.add_metric([tenant, run.collection, outcome], count)
+                files.add_metric([*labels, outcome], count)
             for cause, count in run.causes.items():
-                failures.add_metric([tenant, run.collection, cause], count)
+                failures.add_metric([*labels, cause], count)
         yield from (ended, complete, files, failures)
 
     def _last_runs(self) -> Iterator[tuple[str, IngestionRun]]:
         """The runs that can be read just now, each with its tenant."""
+        origins = self._settings.origins
         with suppress(ConfigurationError, StoreError):
             for tenant in tenants(self._settings.home):
                 with suppress(ConfigurationError, StoreError, OSError):
-                    yield from [(tenant, run) for run in last_runs(home_of(self._settings, tenant), tenant)]
+                    yield from [
+                        (tenant, run) for run in last_runs(home_of(self._settings, tenant), tenant, origins)
+                    ]
 
 
 def _endpoint_state(breakers: Mapping[str, Breaker]) -> Iterable[Metric]:

@@ -366,7 +366,7 @@ async def _document_findings(settings: Settings) -> AsyncIterator[Finding]:
             yield Finding("origins", f"{len(settings.origins)} in the settings")
     for tenant in tenants(settings.common_home):
         with suppress(RefdeskError):  # likewise
-            for run in troubled_runs(home_of(settings, tenant), tenant):
+            for run in troubled_runs(home_of(settings, tenant), tenant, settings.origins):
                 problem, note = (run.text, "") if run.is_wrong else ("", run.text)
                 yield Finding("runs", f"{tenant}.{run.collection}", problem, note=note)
     with suppress(RefdeskError):  # likewise

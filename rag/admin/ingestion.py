@@ -166,7 +166,7 @@ async def _ingest_into(
         open_moderation(settings.moderation, os.environ) as moderator,
         open_writer(settings.home, target, around=around) as writer,
     ):
-        before = last_run(settings.home, target) if options.is_tied else None
+        before = last_run(settings.home, target, options.origin) if options.is_tied else None
         is_long = before and before.held_since and datetime.now(UTC) - before.held_since >= LONG_HELD
         cluster = connection and await connection.cluster(model, embedder, writer.collection, options.rights)
         instructions = Instructions(

@@ -7,7 +7,7 @@ without an end. `rag.run_history` reads the files.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,7 @@ from rag.admin.command_line import collection_option, command, nothing_yet
 from rag.admin.ingest_output import causes_text
 from rag.admin.sources_command import collections_by_tenant
 from rag.admin.terminal import echo, print_json, print_result, print_table
+from rag.config.origin_settings import OriginSettings
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
@@ -28,13 +29,15 @@ from rag.home import Bucket, Home, names
 from rag.ingest.report import Report
 from rag.report import counted, one_line
 from rag.run_history import (
+    FIRST,
     FailedFile,
     IngestionRun,
     RunResult,
-    collections_by_run,
+    RunTarget,
     last_runs,
     run_file_name,
     runs_of,
+    targets_by_run,
 )
 from rag.store.write.bucket_objects import put_new
 from rag.store.write.desk_folder import make_private, remove, write
@@ -53,7 +56,7 @@ TROUBLED: dict[RunResult, str] = {
 
 @dataclass(frozen=True, slots=True)
 class TroubledRun:
-    """The last run of a collection, if somebody should look at it; `text` is a sentence with the command.
+    """The last run of an origin or of `ingest`, if somebody should look at it; `text` has the command.
 
     `is_wrong` is true if the next run alone mends nothing: files are missing, perhaps because a share is.
     """
@@ -63,20 +66,25 @@ class TroubledRun:
     is_wrong: bool
 
 
-def troubled_runs(data: Home, tenant: str) -> Iterator[TroubledRun]:
-    """The last runs of a tenant's collections that didn't end well.
+def troubled_runs(data: Home, tenant: str, origins: Mapping[str, OriginSettings]) -> Iterator[TroubledRun]:
+    """The last runs of a tenant's collections that didn't end well. Of origins, only these count.
 
     Raises:
         StoreError: the bucket can't be read.
     """
-    for run in last_runs(data, tenant):
+    for run in last_runs(data, tenant, origins):
         if end := TROUBLED.get(run.result):
             missing = run.counts.get("missing", 0)
             if missing:
                 end = f"kept the documents of {counted(missing, 'missing file')}"
             see = f"See refdesk-admin runs --collection {run.collection} --tenant {tenant}"
-            text = f"the last {run.command} {end} on {run.began:%Y-%m-%d}. {see}"
+            text = f"the last {_act(run)} {end} on {run.began:%Y-%m-%d}. {see}"
             yield TroubledRun(run.collection, text, is_wrong=missing > 0)
+
+
+def _act(run: IngestionRun) -> str:
+    """Example: "sync of wiki"."""
+    return f"{run.command} of {run.origin}" if run.origin else run.command
 
 
 class HistoryEntry:
@@ -104,7 +112,7 @@ def keep_in_history(
     id_: int | None = None
     tenant, entry = collection.tenant, HistoryEntry()
     with _kept_if_possible():
-        if before := last_run(data, collection):
+        if before := last_run(data, collection, run.origin):
             run = run.model_copy(update={"held": before.held, "held_since": before.held_since})
         id_ = _begin(data, tenant, run)
     try:
@@ -119,14 +127,14 @@ def keep_in_history(
                 end_run(data, tenant, id_, run)
 
 
-def last_run(data: Home, collection: Collection) -> IngestionRun | None:
-    """The last finished run of the collection.
+def last_run(data: Home, collection: Collection, origin: str) -> IngestionRun | None:
+    """The last finished run of the collection: the origin's, or of `ingest`.
 
     Raises:
         StoreError: the bucket can't be read.
     """
-    runs = last_runs(data, collection.tenant)
-    return next((run for run in runs if run.collection == collection.name), None)
+    target = RunTarget(collection.name, origin)
+    return next((run for run in last_runs(data, collection.tenant) if run.target == target), None)
 
 
 def _begin(data: Home, tenant: str, run: IngestionRun) -> int:
@@ -242,7 +250,7 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
 def _row(id_: int, run: IngestionRun) -> tuple[str, ...]:
     files = ", ".join(f"{run.counts[name]} {name}" for name in DONE if run.counts.get(name))
     began = run.began.strftime("%Y-%m-%d %H:%M:%S")
-    return str(id_), began, duration(run), run.collection, run.command, run.result, files or run.error or "-"
+    return str(id_), began, duration(run), run.collection, _act(run), run.result, files or run.error or "-"
 
 
 def duration(run: IngestionRun) -> str:
@@ -255,7 +263,7 @@ def duration(run: IngestionRun) -> str:
 
 
 def _lines(id_: int, run: IngestionRun) -> Iterator[str]:
-    yield f"Run {id_}: {run.command} into {run.collection}, {run.result}"
+    yield f"Run {id_}: {_act(run)} into {run.collection}, {run.result}"
     yield f"  Began  {run.began:%Y-%m-%d %H:%M:%S}, took {duration(run)}"
     yield from (f"  Input  {path}" for path in run.inputs)
     if run.counts:
@@ -281,31 +289,35 @@ def begin_run(data: Home, tenant: str, run: IngestionRun) -> int:
     """Write the file of a run that begins now. Returns its id, which counts up over the tenant's runs.
 
     Call it under the collection's lock, in a folder also under that of the history. The oldest runs beyond
-    `MOST_RUNS` are removed.
+    `MOST_RUNS` are removed, but not the last one of an origin.
 
     Raises:
         OSError, ConfigurationError, StoreError: the folder or the bucket can't be written.
     """
-    numbered = collections_by_run(data, tenant)
+    numbered = targets_by_run(data, tenant)
+    last = {target: id_ for id_, target in sorted(numbered.items()) if target.origin}.values()
     for id_ in sorted(numbered)[: -MOST_RUNS + 1 or None] if len(numbered) >= MOST_RUNS else ():
+        if id_ in last and id_ != FIRST:  # without the first, a history is known to be cut
+            continue
         remove(data, _name(tenant, id_, numbered[id_]), _claim(tenant, id_))
     id_ = max(numbered, default=0) + 1
     while isinstance(data, Bucket) and not put_new(data, _claim(tenant, id_), b""):
         id_ += 1  # of another collection's run that begins now
-    _write(data, _name(tenant, id_, run.collection), run)
+    _write(data, _name(tenant, id_, run.target), run)
     return id_
 
 
 def end_run(data: Home, tenant: str, id_: int, run: IngestionRun) -> None:
     """Replace the file of a run, in one step. Raises as `begin_run`."""
-    _write(data, _name(tenant, id_, run.collection), run)
+    _write(data, _name(tenant, id_, run.target), run)
 
 
 def forget_names(data: Home, tenant: str, collection: str) -> None:
     """Remove names of files and notes from the runs of a collection: they may name purged documents."""
     for id_, run in runs_of(data, tenant).items():
         if run.collection == collection:
-            bare = run.model_copy(update={"failed": (), "notes": (), "inputs": (), "error": ""})
+            inputs = run.inputs if run.origin else ()
+            bare = run.model_copy(update={"failed": (), "notes": (), "inputs": inputs, "error": ""})
             end_run(data, tenant, id_, bare)
 
 
@@ -314,8 +326,8 @@ def forget_runs(data: Home, tenant: str, collection: str = "") -> bool:
     folder = f"runs/{tenant}"
     gone = names(data, folder)
     if collection:
-        runs = collections_by_run(data, tenant).items()
-        gone = tuple(run_file_name(id_, name) for id_, name in runs if name == collection)
+        runs = targets_by_run(data, tenant).items()
+        gone = tuple(run_file_name(id_, target) for id_, target in runs if target.collection == collection)
     remove(data, *(f"{folder}/{name}" for name in gone))
     if not isinstance(data, Bucket):
         with suppress(OSError):  # others are left, or there were none
@@ -338,8 +350,8 @@ def now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def _name(tenant: str, id_: int, collection: str) -> str:
-    return f"runs/{tenant}/{run_file_name(id_, collection)}"
+def _name(tenant: str, id_: int, target: RunTarget) -> str:
+    return f"runs/{tenant}/{run_file_name(id_, target)}"
 
 
 def _claim(tenant: str, id_: int) -> str:

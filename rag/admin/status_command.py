@@ -118,7 +118,8 @@ async def status_command(settings: Settings) -> None:
                 f"{counted(lacking, 'chunk')} of {size['name']} found by words only: the embedding model "
                 "had no valid vector. The next ingest asks again."
             )
-    runs = [f"{run.collection}: {run.text}" for run in troubled_runs(home, tenant_of(settings))]
+    troubled = troubled_runs(home, tenant_of(settings), settings.origins)
+    runs = [f"{run.collection}: {run.text}" for run in troubled]
     for remark in (*exposed, *await orphaned_documents(settings, tenant_of(settings)), *runs):
         echo(remark)
 
@@ -142,7 +143,7 @@ async def _show_installation(settings: Settings) -> None:
         try:
             place = await to_thread.run_sync(home_of, settings, name) if name in storages else home
             of_place = sources_command.table_sizes(place) if name in storages else sizes
-            all_sizes.append(await _size_of_tenant(reader, place, name, of_place[name]))
+            all_sizes.append(await _size_of_tenant(settings, reader, place, name, of_place[name]))
         except RefdeskError as error:
             if name not in storages:
                 raise
@@ -170,7 +171,9 @@ async def _show_installation(settings: Settings) -> None:
     echo(f"Of one tenant: refdesk-admin status --tenant NAME{same_desk()}")
 
 
-async def _size_of_tenant(reader: DeskReader, home: Home, tenant: str, size: int) -> TenantSize:
+async def _size_of_tenant(
+    settings: Settings, reader: DeskReader, home: Home, tenant: str, size: int
+) -> TenantSize:
     collections, documents, failed = await reader.collections(tenant), 0, []
     for collection in collections:
         try:
@@ -181,5 +184,6 @@ async def _size_of_tenant(reader: DeskReader, home: Home, tenant: str, size: int
                 documents += await table.source_count()
         except RefdeskError as error:
             failed.append(f"{tenant}.{collection.name}: {error}")
-    failed += [f"{tenant}.{run.collection}: {run.text}" for run in troubled_runs(home, tenant)]
+    runs = troubled_runs(home, tenant, settings.origins)
+    failed += [f"{tenant}.{run.collection}: {run.text}" for run in runs]
     return TenantSize(tenant, len(collections), documents, size, tuple(failed))

@@ -17,7 +17,7 @@ from rag.corpus import Access
 from rag.ingest.known_sources import GONE
 from rag.ingest.parse.decode import BINARY
 from rag.ingest.report import Outcome
-from rag.run_history import IngestionRun, last_runs, runs_of
+from rag.run_history import FIRST, IngestionRun, last_runs, runs_of
 from server.metrics import LastRuns
 
 if TYPE_CHECKING:
@@ -334,6 +334,16 @@ def test_the_oldest_runs_make_room_and_the_last_of_each_collection_is_found(tmp_
     assert 104 not in runs_of(tmp_path, "acorn")
 
 
+def test_the_last_run_of_an_origin_stays_however_often_others_run(tmp_path: Path) -> None:
+    begin_run(tmp_path, "acorn", _run("first"))
+    seldom = _run(command="sync", inputs=["wiki"], ended=BEGAN, result="failed")
+    ids = [begin_run(tmp_path, "acorn", seldom) for _ in range(2)]
+    for _ in range(MOST_RUNS + 5):
+        begin_run(tmp_path, "acorn", _run(ended=BEGAN, result="complete"))
+    assert {FIRST, *ids} & runs_of(tmp_path, "acorn").keys() == {ids[-1]}
+    assert [run.origin for run in last_runs(tmp_path, "acorn")] == ["", "wiki"]
+
+
 def test_the_metrics_of_a_server_have_the_causes_of_the_last_run_that_ended(tmp_path: Path) -> None:
     (tmp_path / "tenants").mkdir()
     (tmp_path / "tenants/acorn").touch()
@@ -345,6 +355,6 @@ def test_the_metrics_of_a_server_have_the_causes_of_the_last_run_that_ended(tmp_
         for metric in LastRuns(Settings(data=tmp_path)).collect()
         for sample in metric.samples
     }
-    assert values["refdesk_ingestion_failures", "acorn", "notes", "timeout"] == 7
-    assert values["refdesk_ingestion_complete", "acorn", "notes"] == 0
-    assert values["refdesk_ingestion_ended_timestamp_seconds", "acorn", "notes"] == BEGAN.timestamp()
+    assert values["refdesk_ingestion_failures", "acorn", "notes", "", "timeout"] == 7
+    assert values["refdesk_ingestion_complete", "acorn", "notes", ""] == 0
+    assert values["refdesk_ingestion_ended_timestamp_seconds", "acorn", "notes", ""] == BEGAN.timestamp()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from functools import partial
@@ -226,6 +227,30 @@ def test_an_origin_whose_collection_is_busy_has_not_failed(origins: Origins) -> 
         assert "error" not in origins.sync(code=4)["pay"]
         origins.set(docs=docs, pay={**docs, "path": str(origins.folder / "gone"), "collection": "pay"})
         origins.sync("--quiet", "--known-ok", code=3)
+
+
+def test_each_origin_of_a_collection_has_a_last_run_of_its_own(origins: Origins) -> None:
+    for name in ("docs", "pay"):
+        (origins.folder / name).mkdir()
+        (origins.folder / name / f"{name}.md").write_text(f"# {name}\n\nThe {name}.\n")
+    tables = {name: {"type": "folder", "path": str(origins.folder / name)} for name in ("pay", "docs")}
+    origins.set(**tables)
+    origins.sync()
+    (origins.folder / "pay").rename(origins.folder / "away")
+    origins.sync(code=3)
+
+    def told(command: str) -> list[str]:
+        printed = origins.desk.ended(command, "--config", origins.config, "--data", origins.desk.data).stdout
+        return re.findall(r"the last sync of (\w+) failed", printed)
+
+    assert told("status") == told("doctor") == ["pay"]
+    of_runs = origins.desk.run("runs").stdout
+    assert re.findall(r"sync of (\w+) +(\w+)", of_runs)[-2:] == [("pay", "failed"), ("docs", "complete")]
+    origins.desk.run("purge")
+    assert told("status") == ["pay"]
+    del tables["pay"]
+    origins.set(**tables)
+    assert told("status") == told("doctor") == []
 
 
 def test_quiet_lines_begin_with_the_name_of_their_origin(origins: Origins) -> None:

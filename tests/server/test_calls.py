@@ -344,8 +344,9 @@ def test_metrics_count_calls_stages_and_refusals_and_are_on_a_port_of_their_own(
     assert values['refdesk_refused_requests_total{status="401"}'] == 1
     assert values["refdesk_ready"] == 1
     assert values["refdesk_gate_alarms_total"] == 0
-    assert values['refdesk_ingestion_complete{collection="documents",tenant="acorn"}'] == 1
-    assert values['refdesk_ingestion_files{collection="documents",outcome="skipped",tenant="acorn"}'] == 0
+    collection = 'collection="documents",origin=""'
+    assert values[f'refdesk_ingestion_complete{{{collection},tenant="acorn"}}'] == 1
+    assert values[f'refdesk_ingestion_files{{{collection},outcome="skipped",tenant="acorn"}}'] == 0
     assert CANARY not in str(values)
     assert httpx2.get(f"{remote.base}/metrics").status_code == 404
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 async def overview(console: Console, _request: Request) -> Response:
     """The page."""
     sizes = [await size_of(table) for table in await console.tables()]
-    runs = {run.collection: run for run in last_runs(console.settings.home, console.tenant)}
+    last = [*last_runs(console.settings.home, console.tenant)]
+    runs = {run.collection: run for run in reversed(last)}  # the newest of each
     return console.page("overview.html", sizes=sizes, runs=runs, health=console.health)
 
 
