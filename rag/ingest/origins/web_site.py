@@ -94,8 +94,8 @@ ONE_PAGE = (
     "right, remove the stored pages, and run the command again"
 )
 NO_LISTING = (
-    "it listed pages before, and is a page now, so nothing that it listed is removed. If it lists none any "
-    "more, take it out of urls"
+    "it listed pages before, and doesn't answer with a list now, so nothing that it listed is removed. If it "
+    "lists none any more, take it out of urls"
 )
 
 
@@ -149,6 +149,7 @@ class _Crawl:
         discovery, state = self._findings.discovery, self._findings.state
         discovery.whole.add(self._context.prefix)
         self._keep_what_one_page_would_replace()
+        self._keep_what_redirected_lists_listed()
         for url in self._redirects:
             if self._failed.intersection(self._chain(url)):  # the target of the redirect is unknown
                 discovery.retained.add(self._uri(url))
@@ -157,7 +158,7 @@ class _Crawl:
         entries = {
             url: dict(entry)
             for url, entry in self._context.before.items()
-            if entry.get("uri") in discovery.retained
+            if entry.get("uri") in discovery.retained or ("listing" in entry and not self._complete)
         }
         self._findings.state = entries | state
         for number, reason in (
@@ -186,6 +187,21 @@ class _Crawl:
                 discovery.retained |= {self._uri(url)} & self._context.stored
                 self._findings.unreachable(url, ONE_PAGE.format(len(alike)))
             self._complete = False  # the links of the stored pages weren't followed
+
+    def _keep_what_redirected_lists_listed(self) -> None:
+        """Keep the stored pages if a sitemap or feed now redirects to a page, like a log-in."""
+        discovery, state = self._findings.discovery, self._findings.state
+        for url in self._redirects:
+            chain = self._chain(url)
+            target = state.get(chain[-1], {})
+            if "listing" in target:
+                state[url] = target | {"uri": self._uri(url)}
+            elif "listing" in (before := self._context.before.get(url, {})):
+                if target and target["uri"] not in self._context.stored:
+                    discovery.files.pop(state.pop(chain[-1])["uri"], None)
+                self._findings.unreachable(url, NO_LISTING)
+                state[url] = dict(before)
+                self._complete = False
 
     def _add(self, visit: _Visit) -> None:
         """Queue an address once, if it belongs to this origin."""
@@ -255,10 +271,11 @@ class _Crawl:
             self._follow(visit, before.get("links", ()))
         elif reply.status in REDIRECTS:
             self._redirect(visit, reply)
-        elif reply.status in WITHDRAWN:
+        elif reply.status in WITHDRAWN and "listing" not in before:
             raise GoneError(f"the server answers with status {reply.status}")
         elif not 200 <= reply.status < 300:  # noqa: PLR2004 HTTP's
-            raise FetchError(f"the server answers with status {reply.status}")
+            status = f"the server answers with status {reply.status}"
+            raise FetchError(f"{status}: {NO_LISTING}" if "listing" in before else status)
         elif visit.may_list and (listed := listing(gunzipped(reply.body, self._max_bytes))):
             self._findings.state[visit.url] = {"uri": uri, "other": True, "listing": listed.kind}
             self._list(listed)

@@ -113,26 +113,40 @@ async def test_sitemaps_and_feeds_list_pages_and_unchanged_ones_are_not_sent_aga
     assert {uri.rpartition("/")[2] for uri in later.discovery.unchanged} == {"a", "news"}
 
 
-@pytest.mark.parametrize("broken", [(500, {}, b""), (200, {"Content-Type": "text/html"}, b"<h1>Error</h1>")])
-@pytest.mark.parametrize("name", ["/feed.xml", "/map.xml"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        (500, {}, b""),
+        (404, {}, b""),
+        (302, {"Location": "/login"}, b""),
+        (200, {"Content-Type": "text/html"}, b"<h1>Error</h1>"),
+    ],
+)
+@pytest.mark.parametrize("name", ["/feed.xml", "/map.xml", "/moved.xml", "/index.xml"])
 async def test_what_a_list_listed_stays_while_an_error_is_in_its_place(
     site: Site, desk: OriginContext, name: str, broken: Reply
 ) -> None:
     item = f"<item><title>A</title><link>{site.url}/a</link></item>"
+    index = f"<sitemapindex><sitemap><loc>{site.url}/map.xml</loc></sitemap></sitemapindex>"
     site.pages |= {
         "/feed.xml": f'<rss version="2.0"><channel><title>N</title>{item}</channel></rss>'.encode(),
+        "/index.xml": index.encode(),
         "/map.xml": f"<urlset><url><loc>{site.url}/b</loc></url></urlset>".encode(),
-        **{f"/{page_name}": page() for page_name in "ab"},
+        "/moved.xml": (301, {"Location": "/new.xml"}, b""),
+        "/new.xml": f"<urlset><url><loc>{site.url}/c</loc></url></urlset>".encode(),
+        "/login": page(),
+        **{f"/{page_name}": page() for page_name in "abc"},
     }
-    settings = origin(f"{site.url}/map.xml", f"{site.url}/feed.xml")
+    settings = origin(*(f"{site.url}/{start}.xml" for start in ("index", "feed", "moved")))
     look = await look_through_site(settings, desk)
-    assert names_of(look) == ["a", "b"]
+    assert names_of(look) == ["a", "b", "c"]
     site.pages[name] = broken
     for _ in range(2):  # it is still known as a list in the run after
         desk = again(desk, look)
         look = await look_through_site(settings, desk)
         assert not [uri for uri in desk.stored if look.discovery.is_gone(uri)]
         assert len(failures(look)) == 1
+        assert "login" not in names_of(look)
 
 
 @pytest.mark.slow
