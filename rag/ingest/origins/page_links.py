@@ -24,19 +24,23 @@ from rag.uris import STANDARD_PORTS, web_address
 
 MAX_LINKS = 5000  # of one page
 MAX_TAGS = 20_000  # of one page, which take a second
-_TAG = re.compile(r"<(a|base|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
+_TAG = re.compile(r"<(a|base|input|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
 _ANY_TAG = re.compile(r"<(/?[a-z]*+)[^<>]*+>", re.IGNORECASE)
 _UNRESERVED = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """The links of a page, its canonical address (or ""), and its directives for robots."""
+    """The links of a page, its canonical address (or ""), and its directives for robots.
+
+    `password` says that it asks for one.
+    """
 
     links: tuple[str, ...] = ()
     canonical: str = ""
     noindex: bool = False
     nofollow: bool = False
+    password: bool = False
 
 
 def canonical_url(reference: str, base: str = "") -> str | None:
@@ -81,6 +85,7 @@ def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
     text = rough_text(body)
     base, main, robots_orders = url, "", [headers.get("x-robots-tag", "")]
     links: dict[str, None] = {}
+    password = False
     for match in islice(_TAG.finditer(text), MAX_TAGS):
         attributes = attributes_of(match[2])
         target, relation = attributes.get("href", ""), attributes.get("rel", "").lower().split()
@@ -89,6 +94,8 @@ def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
                 base = canonical_url(target, url) or url
             case "link" if "canonical" in relation and not main:
                 main = canonical_url(target, base) or ""
+            case "input":
+                password = password or attributes.get("type", "").lower() == "password"
             case "meta" if attributes.get("name", "").lower() in {"robots", "refdesk"}:
                 robots_orders.append(attributes.get("content", ""))
             case "a" if target and "nofollow" not in relation and len(links) < MAX_LINKS:
@@ -96,7 +103,11 @@ def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
                     links[address] = None
     orders = {order.strip().lower() for listed in robots_orders for order in listed.split(",")}
     return PageFacts(
-        tuple(links), main, bool(orders & {"noindex", "none"}), bool(orders & {"nofollow", "none"})
+        tuple(links),
+        main,
+        bool(orders & {"noindex", "none"}),
+        bool(orders & {"nofollow", "none"}),
+        password,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 
@@ -93,6 +93,8 @@ ONE_PAGE = (
     "the server answers {} addresses with this same page, perhaps a log-in. It replaces nothing. If it is "
     "right, remove the stored pages, and run the command again"
 )
+LOG_IN = "it redirects to a log-in, {}, which isn't stored. A stored version of it stays"
+LOG_IN_WORDS = 60  # a page with more has content, and a form for a password beside it
 NO_LISTING = (
     "it listed pages before, and doesn't answer with a list now, so nothing that it listed is removed. If it "
     "lists none any more, take it out of urls"
@@ -113,6 +115,7 @@ class _Crawl:
         self._withdrawn: set[str] = set()
         self._redirects: dict[str, str] = {}
         self._failed: set[str] = set()
+        self._logins: set[str] = set()
         self._complete = True
         self._feeds = False
         self._elsewhere = self._forbidden = self._missing = 0
@@ -153,6 +156,11 @@ class _Crawl:
         for url in self._redirects:
             if self._failed.intersection(self._chain(url)):  # the target of the redirect is unknown
                 discovery.retained.add(self._uri(url))
+            if self._chain(url)[-1] in self._logins and self._uri(url) in self._context.stored:
+                self._findings.failed(url, LOG_IN.format(self._chain(url)[-1]))
+                discovery.retained.add(self._uri(url))
+                # The links of the stored version weren't followed.
+                self._complete = self._complete and not self._context.before[url].get("links")
         if not self._complete:
             discovery.retained |= self._context.unseen(discovery) - self._withdrawn
         entries = {
@@ -289,6 +297,11 @@ class _Crawl:
         if kind in _PAGES or (kind.startswith("text/") and kind != "text/xml"):  # XML declares its own
             reply = replace(reply, body=in_utf8(reply.body, reply.charset))
         facts = page_facts(reply.body, visit.url, reply.headers) if kind in _PAGES else PageFacts()
+        if visit.hops and facts.password and len(visible_text(reply.body).split()) < LOG_IN_WORDS:
+            if visit.may_list:
+                raise FetchError(LOG_IN.format(visit.url))
+            self._logins.add(visit.url)
+            return
         links = () if facts.nofollow else facts.links
         self._follow(visit, links)
         # Only an address of this site: a page must not be stored as one of another host.
@@ -335,6 +348,11 @@ class _Crawl:
         if host_of(target) not in self._hosts:
             raise RefusedError(f"it redirects to another host: {target}. If that is right, add it to urls")
         self._redirects[visit.url] = target
+        if _names(target, visit.url):  # a log-in that leads back afterwards
+            if visit.may_list:
+                raise RefusedError(LOG_IN.format(target))
+            self._logins.add(target)
+            return
         if visit.url in self._chain(target):
             raise FetchError(f"it redirects in a circle, to itself by way of {target}")
         self._add(replace(visit, url=target, hops=visit.hops + 1))
@@ -347,6 +365,14 @@ class _Crawl:
                 stated = {"title": entry.title, "date": entry.date}
                 stated = {key: value for key, value in stated.items() if value}
                 self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=stated))
+
+
+def _names(target: str, url: str) -> bool:
+    """Whether a parameter of another page's address is an address of the site, as in /login?next=/a."""
+    path = urlsplit(url).path
+    if path in {"/", urlsplit(target).path}:
+        return False
+    return any(value and canonical_url(value, url) == url for _, value in parse_qsl(urlsplit(target).query))
 
 
 def _digest(reply: Reply) -> str:

@@ -17,7 +17,14 @@ from rag.ingest.containers import Spool
 from rag.ingest.origins.guarded_http import Client, is_public
 from rag.ingest.origins.origin_look import FetchError, OriginContext, OriginFindings, RefusedError
 from rag.ingest.origins.page_links import canonical_url, listing, page_facts, path_below, visible_text
-from rag.ingest.origins.web_site import FORBIDDEN, LONGER, NOT_INDEXED, ONE_PAGE, look_through_site
+from rag.ingest.origins.web_site import (
+    FORBIDDEN,
+    LOG_IN_WORDS,
+    LONGER,
+    NOT_INDEXED,
+    ONE_PAGE,
+    look_through_site,
+)
 from rag.ingest.parse.parsers import parse
 from tests.endpoint import Reply, Site, certificate
 
@@ -147,6 +154,33 @@ async def test_what_a_list_listed_stays_while_an_error_is_in_its_place(
         assert not [uri for uri in desk.stored if look.discovery.is_gone(uri)]
         assert len(failures(look)) == 1
         assert "login" not in names_of(look)
+
+
+@pytest.mark.parametrize("query", ["", "?next=/{}", "?to=http%3A%2F%2Fhost%2F{}"])
+async def test_a_page_that_redirects_to_a_log_in_stays_and_the_log_in_is_no_document(
+    site: Site, desk: OriginContext, query: str
+) -> None:
+    urls = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in "abcd")
+    site.pages |= {"/map.xml": f"<urlset>{urls}</urlset>".encode(), "/d": (404, {}, b"")}
+    site.pages |= {f"/{name}": page() for name in "abc"}
+    settings = origin(f"{site.url}/map.xml")
+    look = await look_through_site(settings, desk)
+    login = b"<h1>Log in</h1>User <input> Password <input type='password' name='p'>"
+    host = site.url.removeprefix("http://")
+    for name in "abd":
+        target = "/login" + query.format(name).replace("host", host)
+        site.pages |= {f"/{name}": (302, {"Location": target}, b""), target: login}
+    for _ in range(2):
+        desk = again(desk, look)
+        look = await look_through_site(settings, desk)
+        assert not look.discovery.files
+        assert not [uri for uri in desk.stored if look.discovery.is_gone(uri)]
+        assert len(failures(look)) == 2
+    site.pages["/a"] = (302, {"Location": "/new?from=b"}, b"")  # an ordinary page
+    site.pages["/new?from=b"] = page() + b"<input type=password>" + b" word" * LOG_IN_WORDS
+    look = await look_through_site(settings, again(desk, look))
+    assert names_of(look) == ["new?from=b"]
+    assert len(failures(look)) == 1
 
 
 @pytest.mark.slow
