@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rag.answers import MAX_LIMIT, Answer, Hit, Mode, SearchRequest
 from rag.config.server_settings import ServerSettings
-from rag.errors import InvalidRequestError, NotFoundError
+from rag.errors import InvalidRequestError, NotFoundError, NotReadyError
 from rag.evaluate import ranking_metrics
 from rag.evaluate.compare_runs import QuestionResult, StoredHit
 from rag.evaluate.judgements import ResolvedQuestion
@@ -113,14 +113,15 @@ async def ask_all(
     Raises:
         InvalidRequestError: a question is not a valid query.
         NotFoundError: a question names a collection that doesn't exist for its asker.
+        NotReadyError: a stage or an attached collection failed.
     """
     results = []
     for number, question in enumerate(questions):
         try:
             if number == 0:  # a warm-up, so that the first latency counts no loading
-                await desk.search(question.principal, _request(question, contender))
+                await _search(desk, question, _request(question, contender))
             results.append(await _ask(desk, question, contender, candidates=candidates, server=server))
-        except (InvalidRequestError, NotFoundError) as error:
+        except (InvalidRequestError, NotFoundError, NotReadyError) as error:
             raise type(error)(f"Question {question.question.id}: {error}") from error
         if progress:
             progress()
@@ -141,14 +142,14 @@ async def _ask(
     which can change the order, so only metrics with a cut-off beyond the second use it.
     """
     began = time.perf_counter()
-    answer = await desk.search(question.principal, _request(question, contender, joined=True))
+    answer = await _search(desk, question, _request(question, contender, joined=True))
     took = time.perf_counter() - began
     reply = default_reply(await desk.with_warnings(answer), server)
     depth = min(candidates, MAX_LIMIT)
-    near = (await desk.search(question.principal, _request(question, contender, limit=depth))).hits
+    near = (await _search(desk, question, _request(question, contender, limit=depth))).hits
     deep = near
     if depth < MAX_LIMIT:
-        deep = (await desk.search(question.principal, _request(question, contender, limit=MAX_LIMIT))).hits
+        deep = (await _search(desk, question, _request(question, contender, limit=MAX_LIMIT))).hits
     return QuestionResult(
         id=question.question.id,
         text=question.question.text,
@@ -160,6 +161,23 @@ async def _ask(
         hits=tuple(_stored_hit(question, hit) for hit in near[:SHOWN_HITS]),
         leaks=tuple(dict.fromkeys(question.leaks([*answer.hits, *near, *deep]))),
     )
+
+
+async def _search(desk: Desk, question: ResolvedQuestion, request: SearchRequest) -> Answer:
+    """The answer to a request, unless it lacks a stage or a collection that the run would count as used.
+
+    Tables that have no vectors or no index of words by nature are measured as they are. With
+    `degrade = false`, a model that fails is an error of the search itself.
+    """
+    answer = await desk.search(question.principal, request)
+    failed = [name for name in answer.degraded if name not in {"dense", "sparse", "similarity"}]
+    if failed:
+        warnings = [warning for step in answer.steps if step.name in failed for warning in step.warnings]
+        raise NotReadyError(
+            f"The search failed in part ({', '.join(failed)}), so there is no run. "
+            f"{' '.join(warnings or answer.notes)}"
+        )
+    return answer
 
 
 def _request(

@@ -239,6 +239,7 @@ async def evaluate(
     Raises:
         InvalidRequestError: a question is not a valid query.
         NotFoundError: a question names a collection that doesn't exist for its asker.
+        NotReadyError: a stage or an attached collection failed.
         ProviderError, StoreError: the embedder or the storage failed.
     """
     runs = []

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from rag.config.profiles import CustomStage
 from rag.config.settings import Settings
 from rag.corpus import Access, Principal
-from rag.errors import ConfigurationError, InvalidRequestError
+from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError
 from rag.evaluate.ask_questions import FAITHFUL, SIZES, TOKENS, Contender
 from rag.evaluate.evaluation import PreparedSet, contenders, evaluate, prepare_existing, prepare_fresh
 from rag.evaluate.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet, Question, read_set
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     OnFresh = Callable[..., AbstractAsyncContextManager[PreparedSet]]
     from collections.abc import Sequence
 
+    from rag.answers import Hit
     from rag.corpus import Language, Vectors
     from rag.models.embed import TextKind
 
@@ -93,6 +95,22 @@ async def test_an_easy_set_is_answered_without_fault_in_every_mode(
         assert [(question.id, question.text, question.expected) for question in run.questions] == [
             (question.id, question.text, {question.id: 1}) for question in clocks.questions
         ]
+
+
+async def broken(_query: str, _hits: Sequence[Hit], _options: object) -> list[Hit]:
+    """A stage that fails at every call."""
+    raise OSError
+
+
+async def test_a_stage_that_fails_ends_the_evaluation(
+    clocks: JudgedSet, fresh: OnFresh, watching: Watching
+) -> None:
+    stage = CustomStage(stage="custom", call=broken, takes="hits")
+    async with fresh(clocks) as prepared:
+        search = prepared.settings.search.model_copy(update={"stages": (stage,)})
+        settings = prepared.settings.model_copy(update={"search": search})
+        with pytest.raises(NotReadyError, match=r"^Question sundial: .*\(custom\).*it raised OSError"):
+            await ran(clocks, replace(prepared, settings=settings), watching)
 
 
 async def test_a_run_says_what_it_was_made_with(
