@@ -26,6 +26,8 @@ MAX_LINKS = 5000  # of one page
 MAX_TAGS = 20_000  # of one page, which take a second
 _TAG = re.compile(r"<(a|base|input|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
 _ANY_TAG = re.compile(r"<(/?[a-z]*+)[^<>]*+>", re.IGNORECASE)
+_ASCII_WORD = re.compile(r"[!-~]+")  # other scripts have no spaces between words
+_OF_ID = re.compile(r"[0-9/]")
 _UNRESERVED = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
@@ -129,6 +131,12 @@ def visible_text(body: bytes) -> str:
         end = tag.end()
     pieces.append("" if closing_tag else page[end:])
     return " ".join(" ".join(pieces).split())
+
+
+def without_ids(text: str) -> str:
+    """A text without its numbers, times, paths, addresses and ids: the words with a digit or a slash."""
+    words = _ASCII_WORD.sub(lambda word: "" if _OF_ID.search(word[0]) else word[0], text)
+    return " ".join(words.split())
 
 
 def _normal(part: str) -> str:

@@ -40,6 +40,7 @@ from rag.ingest.origins.page_links import (
     page_facts,
     path_below,
     visible_text,
+    without_ids,
 )
 from rag.ingest.parse.decode import in_utf8
 from rag.ingest.parse.document_parts import SUFFIXES_OF_TYPES
@@ -181,15 +182,14 @@ class _Crawl:
     def _keep_what_one_page_would_replace(self) -> None:
         """Keep the stored pages if the server now sends the same page, like a log-in, for many of them."""
         discovery, state = self._findings.discovery, self._findings.state
-        former = {url: entry["text"] for url, entry in self._context.before.items() if "text" in entry}
-        changed = Counter(
-            entry["text"]
-            for url, entry in state.items()
-            if "text" in entry and former.get(url, entry["text"]) != entry["text"]
-        )
-        fewest = max(2, min(len(former), max(FEW_ALIKE, len(former) * SHARE_ALIKE)))
-        for text in [text for text, number in changed.items() if number >= fewest]:
-            alike = [url for url, entry in state.items() if entry.get("text") == text]
+        former = {url: entry["gist"] for url, entry in self._context.before.items() if "gist" in entry}
+        # Pages that differed in numbers only before, too, count once: a new layout changes them alike.
+        changes = {(former[url], entry.get("gist")) for url, entry in state.items() if url in former}
+        changed = Counter(gist for earlier, gist in changes if gist and gist != earlier)
+        stored = len(set(former.values()))
+        fewest = max(2, min(stored, max(FEW_ALIKE, stored * SHARE_ALIKE)))
+        for gist in [gist for gist, number in changed.items() if number >= fewest]:
+            alike = [url for url, entry in state.items() if entry.get("gist") == gist]
             for url in alike:
                 discovery.files.pop(state.pop(url)["uri"], None)
                 discovery.retained |= {self._uri(url)} & self._context.stored
@@ -333,7 +333,7 @@ class _Crawl:
             "modified": reply.headers.get("last-modified", ""),
             "links": list(links) if visit.depth < self._origin.depth else [],
             "stated": visit.stated,
-            "text": _digest(reply),
+            "gist": _digest(reply),
         }
 
     def _follow(self, visit: _Visit, links: Iterable[str]) -> None:
@@ -376,8 +376,8 @@ def _names(target: str, url: str) -> bool:
 
 
 def _digest(reply: Reply) -> str:
-    """The digest of a page's visible text."""
-    content = visible_text(reply.body).encode() if reply.kind in _PAGES else reply.body
+    """The digest of a page's visible text, without what differs if one page answers for many addresses."""
+    content = without_ids(visible_text(reply.body)).encode() if reply.kind in _PAGES else reply.body
     return hashlib.sha256(content).hexdigest()
 
 

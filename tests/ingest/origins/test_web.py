@@ -187,7 +187,7 @@ async def test_a_page_that_redirects_to_a_log_in_stays_and_the_log_in_is_no_docu
 async def test_one_page_for_every_address_replaces_and_removes_nothing(
     site: Site, desk: OriginContext
 ) -> None:
-    """A log-in with a token of its own in each answer, at old and new addresses, of pages and other files."""
+    """A log-in with a token, a time and the path in each answer, at addresses old and new, not only of pages."""
     names = [*"abcdef", "notes.txt"]
     urls = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in [*names, "new"])
     site.pages |= {"/map.xml": f"<urlset>{urls}</urlset>".encode(), "/new": (404, {}, b"")}
@@ -198,8 +198,11 @@ async def test_one_page_for_every_address_replaces_and_removes_nothing(
     look = await look_through_site(settings, desk)
     usual, desk = {**site.pages}, again(desk, look)
     assert len(desk.stored) == len(names) + 2
-    login = b"<h1>Log in</h1><script>id = '%s'</script><input type=hidden value='%s'>"
-    site.pages |= {f"/{name}": login % (name.encode(), name.encode()) for name in [*names, "new"]}
+    login = b"<h1>Log in</h1>to see /%s, 02:14:%d <script>id = '%s'</script><input type=hidden value='%s'>"
+    site.pages |= {
+        f"/{name}": login % (name.encode(), len(name), name.encode(), name.encode())
+        for name in [*names, "new"]
+    }
     for _ in range(2):  # it is no page of the site in the run after, either
         look = await look_through_site(settings, desk)
         assert not look.discovery.files
@@ -236,6 +239,18 @@ async def test_pages_that_get_the_same_text_one_by_one_are_taken(site: Site, des
     later = await look_through_site(settings, again(desk, look))
     assert names_of(later) == [*names]
     assert not failures(later)
+
+
+async def test_pages_that_always_differed_in_numbers_only_are_taken(site: Site, desk: OriginContext) -> None:
+    urls = "".join(f"<url><loc>{site.url}/{number}</loc></url>" for number in range(6))
+    site.pages["/map.xml"] = f"<urlset>{urls}</urlset>".encode()
+    settings = origin(f"{site.url}/map.xml")
+    for layout in ("Sensor", "The sensor of room"):
+        site.pages |= {f"/{number}": f"<h1>{layout} {number}</h1>".encode() for number in range(6)}
+        look = await look_through_site(settings, desk)
+        assert len(names_of(look)) == 6
+        assert not failures(look)
+        desk = again(desk, look)
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
