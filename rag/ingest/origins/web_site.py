@@ -304,6 +304,10 @@ class _Crawl:
             return
         links = () if facts.nofollow else facts.links
         self._follow(visit, links)
+        self._take_content(visit, reply, facts, links)
+
+    def _take_content(self, visit: _Visit, reply: Reply, facts: PageFacts, links: Sequence[str]) -> None:
+        kind = reply.kind
         # Only an address of this site: a page must not be stored as one of another host.
         url = facts.canonical if host_of(facts.canonical) in self._hosts else visit.url
         path, suffix = path_below(url), SUFFIXES_OF_TYPES.get(kind) or mimetypes.guess_extension(kind) or ""

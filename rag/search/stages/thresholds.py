@@ -153,7 +153,7 @@ async def lacks_evidence(
     if not judged or not all(leasts) or len(measured) < len(judged):
         return False
     words = {hit.language: _words(plan.query, hit.language, spellings) for hit in judged}
-    identify = all(words.values()) and all(word.is_identifier for word in chain(*words.values()))
+    identify = _are_identifiers(words.values())
     near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
     if near and not identify:
         return False  # comparing words takes longer
@@ -169,6 +169,11 @@ async def lacks_evidence(
         leasts = [0.0] * len(judged)  # words prove nothing here, except identifiers that are missing
     evidence = _Evidence(judged, measured, words, leasts, counts, _guessed(spellings))
     return await to_thread.run_sync(partial(evidence.is_weak, plan, identify=identify))
+
+
+def _are_identifiers(words: ValuesView[ValuesView[Word]]) -> bool:
+    """Whether a query has only identifiers in each language."""
+    return all(words) and all(word.is_identifier for word in chain(*words))
 
 
 def _guessed(spellings: Mapping[str, Sequence[Spelling]]) -> frozenset[str]:
