@@ -1604,6 +1604,19 @@ def test_texts_of_a_drawn_column_are_in_the_columns_below_its_heads() -> None:
     assert parsed(cells, drawn=drawn).text.split("\n") == [f"| {' | '.join(row)} |" for row in expected]
 
 
+def test_the_labels_beside_a_grid_are_its_first_column() -> None:
+    """Data sheets print the bits of registers so."""
+    table = [("", "BIT 2", "BIT 1", "BIT 0"), ("NAME:", "OSF", "BSY", "A1F"), ("POR:", "1", "0", "X")]
+    cells = [
+        At(x, 686 - 20 * at, text)
+        for at, texts in enumerate(table)
+        for x, text in zip((64, 110, 170, 230), texts, strict=True)
+        if text
+    ]
+    texts = parsed(cells, drawn=ruled((100, 160, 220, 280), (700, 680, 660, 640))).text.split("\n")
+    assert [line for line in texts if "---" not in line] == [f"| {' | '.join(row)} |" for row in table]
+
+
 def test_the_shade_of_words_is_no_cell_in_the_shade_of_its_cell() -> None:
     """Word paints a cell, then its paragraphs in the same colour."""
     rows = [("Task", "Due"), ("Mow", "1 March"), ("Dig", "2 March")]

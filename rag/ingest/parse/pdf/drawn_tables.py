@@ -68,7 +68,8 @@ def with_drawn_cells(lines: Sequence[Line], rules: Sequence[Box]) -> list[Line]:
 
 def _with_tables(lines: Sequence[Line], grids: Iterable[_Grid]) -> list[Line]:
     outside, number = list(lines), max((line.table for line in lines), default=0)
-    for grid in grids:
+    for drawn in grids:
+        grid = _with_labels(drawn, outside)
         inside = {line for line in outside if not line.table and grid.contains(line)}
         cells, used = _cells_of(grid, sorted(inside, key=lambda line: line.order))  # a cell in file order
         if cells:
@@ -122,6 +123,27 @@ class _Grid(NamedTuple):
                 first[row, column] = first[row - 1, column] if goes_on else (row, begins[column])
             over = begins
         return first
+
+
+def _with_labels(grid: _Grid, lines: Iterable[Line]) -> _Grid:
+    """The grid, with a column for what stands left of it: a label for each row but the first, and no more.
+
+    Data sheets print the names of rows so beside the bits of a register.
+    """
+    beside = [
+        line
+        for line in lines
+        if grid.are_drawn and line.box.right < grid.xs[0] and grid.ys[0] < line.box.middle < grid.ys[-1]
+    ]
+    rows = sorted(_interval(grid.ys, line.box.middle) for line in beside)
+    if len(rows) < _FEWEST or rows != [*range(1, len(grid.ys) - 1)]:
+        return grid
+    if any(grid.xs[0] - line.box.right > _FARTHEST * line.box.height for line in beside):
+        return grid
+    left = min(line.box.left for line in beside) - 1
+    level = [*grid.level, *(Box(left, y, grid.xs[0], y) for y in grid.ys)]
+    side = Box(left, grid.ys[0], left, grid.ys[-1])
+    return grid._replace(xs=[left, *grid.xs], level=level, upright=[side, *grid.upright])
 
 
 def _extent(begins: Sequence[int], column: int) -> tuple[int, int]:
