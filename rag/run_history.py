@@ -48,7 +48,8 @@ class IngestionRun(BaseModel):
     """A run: `counts` of files by outcome, `causes` of failures with counts, and the first `failed` files.
 
     `held` stands for the sources of missing files that it kept, as a digest, and `held_since` is when the
-    first of the runs in a row began that kept the same ones.
+    first of the runs in a row began that kept the same ones. `reached` is when the last run ended, this or an
+    earlier one of the same target, to which nothing was unreachable or missing.
 
     Later versions may add fields.
     """
@@ -69,6 +70,7 @@ class IngestionRun(BaseModel):
     error: str = ""
     held: str = ""
     held_since: AwareDatetime | None = None
+    reached: AwareDatetime | None = None
 
     @property
     def origin(self) -> str:

@@ -78,8 +78,19 @@ def troubled_runs(data: Home, tenant: str, origins: Mapping[str, OriginSettings]
             if missing:
                 end = f"kept the documents of {counted(missing, 'missing file')}"
             see = f"See refdesk-admin runs --collection {run.collection} --tenant {tenant}"
-            text = f"the last {_act(run)} {end} on {run.began:%Y-%m-%d}. {see}"
+            since = f", and what is stored is of {run.reached:%Y-%m-%d %H:%M}" if _is_stale(run) else ""
+            text = f"the last {_act(run)} {end} on {run.began:%Y-%m-%d}{since}. {see}"
             yield TroubledRun(run.collection, text, is_wrong=missing > 0)
+
+
+def _is_stale(run: IngestionRun) -> bool:
+    return bool(run.origin and run.reached and run.reached != run.ended)
+
+
+def origin_runs(data: Home, tenant: str, origins: Mapping[str, OriginSettings]) -> dict[str, IngestionRun]:
+    """The last finished sync of each of these origins that was ever synced, in their order."""
+    runs = {run.origin: run for run in last_runs(data, tenant, origins)}
+    return {name: runs[name] for name in origins if name in runs}
 
 
 def _act(run: IngestionRun) -> str:
@@ -113,7 +124,8 @@ def keep_in_history(
     tenant, entry = collection.tenant, HistoryEntry()
     with _kept_if_possible():
         if before := last_run(data, collection, run.origin):
-            run = run.model_copy(update={"held": before.held, "held_since": before.held_since})
+            update = {"held": before.held, "held_since": before.held_since, "reached": before.reached}
+            run = run.model_copy(update=update)
         id_ = _begin(data, tenant, run)
     try:
         yield entry
@@ -170,17 +182,19 @@ def _ended_run(run: IngestionRun, report: Report | None) -> IngestionRun:
         for outcome in report.outcomes
         if outcome.outcome == "skipped"
     ]
-    held = report.held
+    is_reached = not (report.held or any(failure.cause == "unreachable" for failure in failures))
+    held, ended = report.held, now()
     since = (run.held == held and run.held_since) or run.began
     return run.model_copy(
         update={
-            "ended": now(),
+            "ended": ended,
             "result": "complete" if report.complete else "failed" if report.fruitless else "partial",
             "counts": dict(report.counts),
             "chunks": sum(outcome.chunks for outcome in stored),
             "causes": dict(Counter(failure.cause for failure in failures)),
             "failed": tuple(failures[:NAMED_FAILURES]),
             "notes": report.notes,
+            "reached": ended if is_reached else run.reached,
             "held": held,
             "held_since": since if held else None,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from anyio import to_thread
@@ -11,7 +12,7 @@ from rag.admin import sources_command
 from rag.admin.command_line import command, nothing_yet, same_desk, settings_file
 from rag.admin.connect.connect_command import connected_hosts, how_to_connect
 from rag.admin.orphaned_documents import orphaned_documents
-from rag.admin.runs_command import troubled_runs
+from rag.admin.runs_command import origin_runs, troubled_runs
 from rag.admin.sharing import exposures
 from rag.admin.terminal import echo, print_json, print_result, print_table, wants_json
 from rag.config.settings import Settings
@@ -19,6 +20,7 @@ from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import Bucket, Home, data_folder_problem
 from rag.report import counted, names_briefly
+from rag.run_history import IngestionRun
 from rag.store.read.desk_reader import DeskReader
 
 HOSTS_SHOWN = 4
@@ -72,7 +74,7 @@ def _lines(settings: Settings, documents: int, collections: int, hosts: list[str
 
 @command("status")
 async def status_command(settings: Settings) -> None:
-    """Show the data folder and the size of each collection.
+    """Show the data folder, the size of each collection, and when each origin was synced and last reached.
 
     If there are several tenants and none is named, show how many they are, the largest ones, and what failed.
     """
@@ -84,7 +86,10 @@ async def status_command(settings: Settings) -> None:
     home, disk = settings.home, sources_command.folder_bytes(settings.home)
     exposed = await exposures(settings, tenant_of(settings), intended=True)
     opened = {exposure.collection.name: exposure.documents for exposure in exposed}
-    shared = {"open_to_others": opened} if opened else {}
+    shared: dict[str, object] = {"open_to_others": opened} if opened else {}
+    synced = origin_runs(home, tenant_of(settings), settings.origins)
+    states = {name: run.model_dump(mode="json", include=ORIGIN_STATE) for name, run in synced.items()}
+    shared |= {"origins": states} if states else {}
     print_json({"data": str(home), "bytes": disk, "collections": collections} | shared)
     if wants_json():  # what follows reads all documents
         return
@@ -103,6 +108,7 @@ async def status_command(settings: Settings) -> None:
         for size in collections
     ]
     print_table([("COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "LANGUAGE", "EMBEDDER", "INDEXES"), *rows])
+    _print_origins(synced)
     attached = {table.collection.name: table.collection.attached for table in tables}
     for size in collections:
         if table := attached[size["name"]]:
@@ -122,6 +128,20 @@ async def status_command(settings: Settings) -> None:
     runs = [f"{run.collection}: {run.text}" for run in troubled]
     for remark in (*exposed, *await orphaned_documents(settings, tenant_of(settings)), *runs):
         echo(remark)
+
+
+ORIGIN_STATE = {"collection", "began", "result", "reached"}
+
+
+def _print_origins(synced: Mapping[str, IngestionRun]) -> None:
+    titles = ("ORIGIN", "COLLECTION", "LAST SYNC", "RESULT", "REACHED")
+    rows = []
+    for name, run in synced.items():
+        reached = f"{run.reached:%Y-%m-%d %H:%M}" if run.reached else "never"
+        rows.append((name, run.collection, f"{run.began:%Y-%m-%d %H:%M}", run.result, reached))
+    if rows:
+        echo()
+        print_table([titles, *rows])
 
 
 @dataclass(frozen=True, slots=True)

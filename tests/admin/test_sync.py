@@ -7,11 +7,13 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.admin import runs_command
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from rag.errors import NotFoundError
@@ -229,21 +231,36 @@ def test_an_origin_whose_collection_is_busy_has_not_failed(origins: Origins) -> 
         origins.sync("--quiet", "--known-ok", code=3)
 
 
-def test_each_origin_of_a_collection_has_a_last_run_of_its_own(origins: Origins) -> None:
+def test_each_origin_of_a_collection_has_a_last_run_of_its_own(
+    origins: Origins, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("docs", "pay"):
         (origins.folder / name).mkdir()
         (origins.folder / name / f"{name}.md").write_text(f"# {name}\n\nThe {name}.\n")
     tables = {name: {"type": "folder", "path": str(origins.folder / name)} for name in ("pay", "docs")}
     origins.set(**tables)
     origins.sync()
-    (origins.folder / "pay").rename(origins.folder / "away")
-    origins.sync(code=3)
 
-    def told(command: str) -> list[str]:
-        printed = origins.desk.ended(command, "--config", origins.config, "--data", origins.desk.data).stdout
+    def reached() -> dict[str, str]:
+        states = origins.desk.json("status", "--config", origins.config)["origins"]
+        return {name: state["reached"] for name, state in states.items()}
+
+    before, later = reached(), datetime(2100, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(runs_command, "now", lambda: later)
+    (origins.folder / "pay").rename(origins.folder / "away")
+    for _ in range(2):
+        origins.sync(code=3)
+    now = reached()
+    assert (now["pay"], now["docs"][:4]) == (before["pay"], "2100")
+    assert (
+        before["pay"][:16].replace("T", " ") in origins.desk.run("status", "--config", origins.config).stdout
+    )
+
+    def told(command: str, code: int = 0) -> list[str]:
+        printed = origins.desk.run(command, "--config", origins.config, code=code).stdout
         return re.findall(r"the last sync of (\w+) failed", printed)
 
-    assert told("status") == told("doctor") == ["pay"]
+    assert told("status") == told("doctor", code=1) == ["pay"]
     of_runs = origins.desk.run("runs").stdout
     assert re.findall(r"sync of (\w+) +(\w+)", of_runs)[-2:] == [("pay", "failed"), ("docs", "complete")]
     origins.desk.run("purge")
