@@ -155,6 +155,7 @@ MAX_CHARS = 4000  # of a title or an address
 MAX_DEPTH = 100
 GZIP = b"\x1f\x8b"
 _ROOTS = {"urlset": "sitemap", "sitemapindex": "index", "rss": "feed", "feed": "feed", "RDF": "feed"}
+_XML_BASE = "http://www.w3.org/XML/1998/namespace base"
 _ITEMS = {"sitemap": {"url"}, "index": {"sitemap"}, "feed": {"item", "entry"}}
 _DATES = ("pubDate", "published", "date", "updated")
 """Elements with the date of a feed's entry, in order of preference."""
@@ -162,7 +163,7 @@ _DATES = ("pubDate", "published", "date", "updated")
 
 @dataclass(frozen=True, slots=True)
 class SitemapEntry:
-    """A listed address, as written, with the values that a feed states for it."""
+    """A listed address, in its normal form, with the values that a feed states for it."""
 
     url: str
     title: str = ""
@@ -195,13 +196,13 @@ def gunzipped(body: bytes, max_bytes: int) -> bytes:
     return plain
 
 
-def listing(body: bytes) -> Listing | None:
-    """The entries of a sitemap or feed; None if it is neither.
+def listing(body: bytes, url: str) -> Listing | None:
+    """The entries of a sitemap or feed that came from an address; None if it is neither.
 
     Raises:
         FetchError: it begins like one, but is damaged or cut off, so its list is unknown.
     """
-    reader = _SitemapParser()
+    reader = _SitemapParser([url])
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
@@ -222,6 +223,7 @@ class _NoListingError(Exception):
 
 @dataclass(slots=True)
 class _SitemapParser:
+    bases: list[str]  # of relative addresses in the open elements (xml:base)
     kind: str = ""
     entries: list[SitemapEntry] = field(default_factory=list)
     _open: list[str] = field(default_factory=list)
@@ -238,6 +240,8 @@ class _SitemapParser:
         if not self.kind or len(self._open) >= MAX_DEPTH or len(self.entries) > MAX_ENTRIES:
             raise _NoListingError
         self._open.append(local)
+        base = attributes.get(_XML_BASE, "")[:MAX_CHARS]
+        self.bases.append((base and canonical_url(base, self.bases[-1])) or self.bases[-1])
         if self._item is None and local in _ITEMS[self.kind]:
             self._item, self._depth = {}, len(self._open)
         item, is_page = self._item_of_part(), attributes.get("rel", "alternate") == "alternate"
@@ -256,15 +260,18 @@ class _SitemapParser:
     def end(self, _name: str) -> None:
         closed = len(self._open)
         self._open.pop()
+        base = self.bases.pop()
         if self._item is None or closed != self._depth:
             return
         item = {key: " ".join(value.split()) for key, value in self._item.items()}
         self._item = None
+        written = item.get("link" if self.kind == "feed" else "loc", "")
+        address = (canonical_url(written, base) or "") if written else ""
         if self.kind == "feed":
             stated = next((item[key] for key in _DATES if item.get(key)), "")
             day = moment(stated)
-            entry = SitemapEntry(item.get("link", ""), item.get("title", ""), day.isoformat() if day else "")
+            entry = SitemapEntry(address, item.get("title", ""), day.isoformat() if day else "")
         else:
-            entry = SitemapEntry(item.get("loc", ""))
+            entry = SitemapEntry(address)
         if entry.url:
             self.entries.append(entry)

@@ -284,7 +284,7 @@ class _Crawl:
         elif not 200 <= reply.status < 300:  # noqa: PLR2004 HTTP's
             status = f"the server answers with status {reply.status}"
             raise FetchError(f"{status}: {NO_LISTING}" if "listing" in before else status)
-        elif visit.may_list and (listed := listing(gunzipped(reply.body, self._max_bytes))):
+        elif visit.may_list and (listed := listing(gunzipped(reply.body, self._max_bytes), visit.url)):
             self._findings.state[visit.url] = {"uri": uri, "other": True, "listing": listed.kind}
             self._list(listed)
         elif visit.may_list and "listing" in before:
@@ -365,10 +365,9 @@ class _Crawl:
         """Visit what a sitemap or a feed lists."""
         self._feeds = self._feeds or listed.kind == "feed"
         for entry in listed.entries:
-            if url := canonical_url(entry.url):
-                stated = {"title": entry.title, "date": entry.date}
-                stated = {key: value for key, value in stated.items() if value}
-                self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=stated))
+            stated = {"title": entry.title, "date": entry.date}
+            stated = {key: value for key, value in stated.items() if value}
+            self._add(_Visit(entry.url, may_list=listed.kind == "index", hops=1, stated=stated))
 
 
 def _names(target: str, url: str) -> bool:

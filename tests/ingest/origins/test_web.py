@@ -187,7 +187,7 @@ async def test_a_page_that_redirects_to_a_log_in_stays_and_the_log_in_is_no_docu
 async def test_one_page_for_every_address_replaces_and_removes_nothing(
     site: Site, desk: OriginContext
 ) -> None:
-    """A log-in with a token, a time and the path in each answer, at addresses old and new, not only of pages."""
+    """A log-in with a token, a time and the path in each answer, at old and new addresses, also of files."""
     names = [*"abcdef", "notes.txt"]
     urls = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in [*names, "new"])
     site.pages |= {"/map.xml": f"<urlset>{urls}</urlset>".encode(), "/new": (404, {}, b"")}
@@ -550,21 +550,43 @@ def test_a_public_address_is_recognised(address: str) -> None:
     assert is_public(address)
 
 
+FEED = "https://example.org/news/feed.xml"
+
+
 def test_a_listing_with_a_document_type_is_none_and_a_damaged_one_is_an_error() -> None:
     bomb = b'<!DOCTYPE urlset [<!ENTITY a "aaaa">]><urlset><url><loc>&a;</loc></url></urlset>'
-    assert listing(bomb) is None
-    assert listing(b"<html><body>x</body></html>") is None
-    assert listing(b"no xml") is None
+    assert listing(bomb, FEED) is None
+    assert listing(b"<html><body>x</body></html>", FEED) is None
+    assert listing(b"no xml", FEED) is None
     with pytest.raises(FetchError, match="damaged"):
-        listing(b"<urlset><url><loc>https://example.org/</loc></url>")
+        listing(b"<urlset><url><loc>https://example.org/</loc></url>", FEED)
 
 
 def test_a_feed_is_read_without_what_is_nested_in_its_entries() -> None:
     atom = b"""<feed xmlns="http://www.w3.org/2005/Atom"><title>All</title><link href="https://x.org/"/>
       <entry><title>One</title><link rel="edit" href="/no"/><link href="/one"/><updated>2026-01-01</updated>
       <source><title>Other</title><link href="/other"/></source></entry></feed>"""
-    feed = listing(atom)
+    feed = listing(atom, FEED)
     assert feed
     assert [(entry.url, entry.title, entry.date) for entry in feed.entries] == [
-        ("/one", "One", "2026-01-01T00:00:00+00:00")
+        ("https://example.org/one", "One", "2026-01-01T00:00:00+00:00")
     ]
+
+
+@pytest.mark.parametrize(
+    ("feed_base", "entry_base", "expected"),
+    [
+        ("", "", "https://example.org/news/1"),
+        ('xml:base="/a/"', "", "https://example.org/a/1"),
+        ('xml:base="https://x.org/a/"', 'xml:base="b/"', "https://x.org/a/b/1"),
+        ('xml:base="http://[/"', "", "https://example.org/news/1"),
+    ],
+)
+def test_a_relative_link_of_a_feed_starts_from_its_base(
+    feed_base: str, entry_base: str, expected: str
+) -> None:
+    entry = f'<entry {entry_base}><link href="1"/></entry><entry><link href="https://y.org/2"/></entry>'
+    atom = f'<feed xmlns="http://www.w3.org/2005/Atom" {feed_base}>{entry}</feed>'
+    feed = listing(atom.encode(), FEED)
+    assert feed
+    assert [entry.url for entry in feed.entries] == [expected, "https://y.org/2"]
