@@ -204,8 +204,12 @@ def evaluation_settings(settings: Settings) -> Settings:
 
     Degraded searches are errors: one that went by words alone would be measured as if it were hybrid.
     """
-    search = with_every_override(settings.search).model_copy(update={"degrade": False})
-    return settings.model_copy(update={"search": search})
+    search, strict = with_every_override(settings.search), {"degrade": False}
+    overlays = {
+        kind: {name: overlay.model_copy(update=strict) for name, overlay in getattr(search, kind).items()}
+        for kind in ("profiles", "of_tenants")
+    }
+    return settings.model_copy(update={"search": search.model_copy(update=strict | overlays)})
 
 
 def contenders(
@@ -239,6 +243,7 @@ async def evaluate(
     Raises:
         InvalidRequestError: a question is not a valid query.
         NotFoundError: a question names a collection that doesn't exist for its asker.
+        ConfigurationError: another model than the one in the settings made the vectors of a collection.
         NotReadyError: a stage or an attached collection failed.
         ProviderError, StoreError: the embedder or the storage failed.
     """

@@ -93,7 +93,7 @@ async def query_meanings(
         ProviderError: an embedding model failed, and the search can't do without it.
         InvalidRequestError: the request's vector compares with no collection, or not with a named one, or
             with vectors of several models.
-        ConfigurationError: the request names a collection for mode dense that another model made.
+        ConfigurationError: another model made a collection that the search can't do without.
         NotReadyError: the request names a collection for mode sparse that has no full-text index.
     """
     _check_words(state)
@@ -103,9 +103,8 @@ async def query_meanings(
     by_name = grouped((collection.embedder_name, collection) for collection in _collections(state))
     calls = [partial(_embed, name, theirs, texts, state) for name, theirs in by_name.items()]
     embedded = dict(zip(by_name, await concurrently(calls), strict=True))
-    if state.plan.mode == "dense" and state.plan.collections:  # then each must be searched, or none
-        for collection in _collections(state):
-            check_embedder(collection, embedded[collection.embedder_name].identity)
+    for collection in _needing_meaning(state):
+        check_embedder(collection, embedded[collection.embedder_name].identity)
     usable = {
         name: (output.vectors, output.known_shares)
         for name, output in embedded.items()
@@ -136,12 +135,26 @@ async def query_meanings(
     ]
 
 
+def _needing_meaning(state: SearchState) -> list[Collection]:
+    """The collections that mustn't be searched without vectors of their model.
+
+    Mode dense searches each collection that the request names, or none. With `degrade = false`, that holds
+    for all collections that have vectors, and for mode hybrid.
+    """
+    plan = state.plan
+    if plan.mode == "dense" and plan.collections:
+        return _collections(state)
+    if plan.degrade or plan.mode == "sparse":
+        return []
+    return [collection for collection in _collections(state) if collection.embedder != NO_VECTORS]
+
+
 def _note_failures(failures: Iterable[ProviderError], plan: SearchPlan, *, others_answer: bool) -> None:
     """Log the failures of models, or raise the first that the search can't do without.
 
     Other models may still answer, but a search that names its collections must not drop one silently.
     """
-    may_leave_out = others_answer and plan.mode == "dense" and not plan.collections
+    may_leave_out = others_answer and plan.mode == "dense" and plan.degrade and not plan.collections
     for failure in failures:
         if _is_needed(plan) and not may_leave_out:
             raise ProviderError(str(failure), for_caller=_advice(failure, plan)) from failure

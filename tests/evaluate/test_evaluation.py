@@ -16,7 +16,14 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError
 from rag.evaluate.ask_questions import FAITHFUL, SIZES, TOKENS, Contender
-from rag.evaluate.evaluation import PreparedSet, contenders, evaluate, prepare_existing, prepare_fresh
+from rag.evaluate.evaluation import (
+    PreparedSet,
+    contenders,
+    evaluate,
+    evaluation_settings,
+    prepare_existing,
+    prepare_fresh,
+)
 from rag.evaluate.judged_sets import Asking, Excerpt, JudgedDocument, JudgedSet, Question, read_set
 from rag.models.embed.local_embedder import LocalEmbedder
 from rag.search.desk import Desk
@@ -392,6 +399,14 @@ def test_contenders_are_every_profile_in_every_mode_once() -> None:
     }
     with pytest.raises(InvalidRequestError, match=r"'letters'\. Profiles: default, fast, fresh, precise"):
         contenders(settings, ["letters"], [None])
+
+
+def test_no_profile_of_an_evaluation_makes_do_with_words() -> None:
+    profiles = {"lenient": {"degrade": True}}
+    settings = Settings.model_validate({"search": {"profiles": profiles, "of_tenants": profiles}})
+    search = evaluation_settings(settings).search
+    overlays = (*search.profiles.values(), *search.of_tenants.values())
+    assert {search.degrade, *(overlay.degrade for overlay in overlays)} == {False}
 
 
 EVERY = 10  # 119 of 1,190 questions, which take a tenth of the time

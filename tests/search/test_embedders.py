@@ -14,7 +14,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rag.answers import Answer, SearchRequest
+from rag.answers import Answer, Mode, SearchRequest
 from rag.config.model_settings import EmbedderSettings
 from rag.config.settings import SearchSettings, Settings
 from rag.corpus import Access, Calibration, EmbedderIdentity, Principal, Vectors
@@ -224,6 +224,9 @@ async def test_two_models_behind_one_endpoint_fail_apart(desks: Desks) -> None:
     assert [request["model"] for request in desks.default.requests].count("alpha") == 2
 
 
+MEANINGFUL: tuple[Mode, ...] = ("hybrid", "dense")
+
+
 @pytest.mark.parametrize(
     ("tables", "why"),
     [
@@ -248,6 +251,9 @@ async def test_a_collection_whose_embedder_the_settings_lack_is_searched_by_word
     with pytest.raises(ConfigurationError, match=r"\[embedders.german\]") as raised:
         await desks.search(SearchRequest(QUERY, mode="dense", collections=("german",)), tables=tables)
     assert "[embedders" not in raised.value.for_caller
+    for mode in MEANINGFUL:
+        with pytest.raises(ConfigurationError, match=r"\[embedders.german\]"):
+            await desks.search(SearchRequest(QUERY, mode=mode), tables=tables, search={"degrade": False})
 
 
 async def test_a_model_whose_vectors_have_another_length_is_as_one_that_fails(

@@ -226,7 +226,7 @@ async def test_mode_dense_leaves_a_collection_of_another_model_out_unless_it_is_
     )
     with pytest.raises(ConfigurationError, match="refdesk-admin collection rebuild other") as raised:
         await clocks.search("dense", "a", "other")
-    assert "'other' can't be searched in mode dense" in raised.value.for_caller
+    assert "'other' can't be searched by meaning" in raised.value.for_caller
     assert "refdesk-admin" not in raised.value.for_caller
     assert title_set(await clocks.search("hybrid", "other")) == {"clock other"}
 

@@ -69,8 +69,8 @@ def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) ->
         f"(refdesk-admin collection set {collection.name} --embedder NAME). Or make its vectors again "
         "with the model in [embedder]: refdesk-admin collection rebuild "
         f"{collection.name} --embedder default.",
-        for_caller=f"The collection {collection.name!r} can't be searched in mode dense, because another "
-        "embedding model made its vectors. Use mode sparse or hybrid, or leave the collection out.",
+        for_caller=f"The collection {collection.name!r} can't be searched by meaning, because another "
+        "embedding model made its vectors. Use mode sparse, or leave the collection out.",
     )
 
 
