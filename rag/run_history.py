@@ -10,14 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from rag.home import Home, names, read
-
-if TYPE_CHECKING:
-    from rag.config.origin_settings import OriginSettings
 
 RunResult = Literal["running", "complete", "partial", "failed", "interrupted"]
 """`partial`: some files failed, or sources of missing files were kept. `failed`: all, or the run, failed."""
@@ -32,6 +29,14 @@ class RunTarget(NamedTuple):
 
     collection: str
     origin: str = ""
+
+
+class FeedsCollection(Protocol):
+    """An origin of the settings, which this package doesn't import."""
+
+    @property
+    def collection(self) -> str:
+        """Its name."""
 
 
 class FailedFile(BaseModel):
@@ -97,7 +102,7 @@ def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:
 
 
 def last_runs(
-    data: Home, tenant: str, origins: Mapping[str, OriginSettings] | None = None
+    data: Home, tenant: str, origins: Mapping[str, FeedsCollection] | None = None
 ) -> Iterator[IngestionRun]:
     """The tenant's last finished runs, newest first: of each origin in a collection, and of its `ingest`.
 

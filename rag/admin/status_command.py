@@ -74,9 +74,10 @@ def _lines(settings: Settings, documents: int, collections: int, hosts: list[str
 
 @command("status")
 async def status_command(settings: Settings) -> None:
-    """Show the data folder, the size of each collection, and when each origin was synced and last reached.
+    """Show the data folder and the size of each collection.
 
-    If there are several tenants and none is named, show how many they are, the largest ones, and what failed.
+    A table shows when each origin was synced and last reached. If there are several tenants and none is
+    named, show how many they are, the largest ones, and what failed.
     """
     if settings.principal.tenant is None and len(tenants(settings.home)) > 1:
         await _show_installation(settings)
