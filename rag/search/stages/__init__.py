@@ -39,8 +39,9 @@ LEFT_OUT: Mapping[type[Any], str] = {
     profiles.DiversifyStage: "from documents of which enough is shown",
     profiles.DedupeStage: "repeating a better one",
     profiles.CompressStage: "without a sentence that answers the query",
+    profiles.CustomStage: "that a stage of the operator dropped",
 }
-"""Why a stage drops hits, for `SearchState.count_left_out`. Custom stages are their operators' business."""
+"""Why a stage drops hits, for `SearchState.count_left_out`."""
 
 
 async def apply_hit_stages(hits: Sequence[Hit], query: Query, state: SearchState) -> list[Hit]:
