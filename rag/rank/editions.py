@@ -88,7 +88,11 @@ _AFTER_YEAR: Mapping[Bound, re.Pattern[str]] = {
     "since": re.compile(r"\s*(?:on\b|onwards?\b|年?(?:以降|以后|以後|之后|之後|以来|以來)|년\s*이후|के\ बाद)"),
     "before": re.compile(r"\s*(?:年?(?:以前|之前)|년\s*이전|से\ पहले)"),
 }
-_BEYOND = re.compile(r"\s*(?:[-–+&]|(?:or|and|to|oder|und|bis|ou|et|y|e|à|a|o|of|en|или|и)\b)", re.IGNORECASE)
+_BEYOND = re.compile(
+    r"\s*(?:[-–+&]|,\s*[0-9]|(?:vs|versus|or|and|to|oder|und|bis|ou|et|y|e|à|a|o|en|или|и)\b"
+    r"|of\s+(?:hoger|later|nieuwer|[0-9]))",
+    re.IGNORECASE,
+)
 """Behind a version of several, or of all from it on: "version 2 or later", "2 to 3"."""
 _OF_ASKER = re.compile(
     r"\W*(?:and\s+|but\s+|und\s+)?(?:I|I['’]\w+|we|my|our|ich|wir|mein\w*|je|nous|mon|я|мы|我|我们)\b",
@@ -127,11 +131,15 @@ class AskedTime:
         return self._years_away(first) < self._years_away(second)
 
     def asks_version_of(self, source: Source) -> bool:
-        """Whether a document's name has the version that the question asks for: 2 asks for 2.1, too."""
+        """Whether a document's name has the version that the question asks for.
+
+        2 asks for 2.1, too, and 2.0 for 2.
+        """
         named = self.version and version_in(source.name)
         if not self.version or not named or named[0] != self.version[0]:
             return False
-        return named[1][: len(self.version[1])] == self.version[1]
+        asked = self.version[1]
+        return (*named[1], *[0] * len(asked))[: len(asked)] == asked
 
     def _is_newer(self, first: Dating, second: Dating) -> bool:
         if first.is_called_old != second.is_called_old:

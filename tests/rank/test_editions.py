@@ -608,6 +608,10 @@ def test_what_has_a_word_of_the_question_is_no_copy_of_what_lacks_it() -> None:
         ("versión 1.3 del contrato", ("number", (1, 3))),
         ("the fee in Rev B", ("letter", (98,))),
         ("version 2 or later", None),
+        ("What does version 2 of the contract say?", ("number", (2,))),
+        ("versie 2 of hoger", None),
+        ("version 2 vs 3", None),
+        ("version 2, 3 and 4", None),
         ("since version 2", None),
         ("changes from version 1 to version 2", None),
         ("what is new in the price list", None),
@@ -626,6 +630,25 @@ def test_the_version_that_a_question_names_comes_before_newer_ones() -> None:
     assert wanted_time
     assert _paths(prefer_editions([newer, older], wanted_time)) == ["quotation v1.docx", "quotation v2.docx"]
     assert _paths(prefer_editions([newer, older], PRESENT)) == ["quotation v2.docx", "quotation v1.docx"]
+
+
+@pytest.mark.parametrize(
+    ("question", "name", "is_asked"),
+    [
+        ("version 2.0", "v2/api.md", True),
+        ("version 2.0", "v2.0.3/api.md", True),
+        ("version 2.0", "v2.1/api.md", False),
+        ("version 2.1", "v2/api.md", False),
+        ("version 2", "v2.1/api.md", True),
+        ("version 2", "v20/api.md", False),
+    ],
+)
+def test_a_version_without_its_last_numbers_has_zeros_there(
+    question: str, name: str, *, is_asked: bool
+) -> None:
+    wanted_time = asked_time(question)
+    assert wanted_time
+    assert wanted_time.asks_version_of(_hit(name, 0.5).source) == is_asked
 
 
 def test_where_no_edition_is_preferred_hits_keep_their_order() -> None:
