@@ -205,6 +205,22 @@ def test_the_line_above_a_quoted_mail_may_be_wrapped() -> None:
     assert document.text[heading.start : heading.end] == line
 
 
+@pytest.mark.parametrize(
+    ("text", "headings"),
+    [
+        ("Let us meet on 3.3.2024 at 10:10.\nAs the committee wrote:\nx", []),
+        ("On 13.3.2024 at 9:41 a.m.\nBo wrote:\n> x", ["On 13.3.2024 at 9:41 a.m. Bo wrote:"]),
+        ("On 13.3.2024 at 9:41 John F.\nDoe wrote:\n> x", ["On 13.3.2024 at 9:41 John F. Doe wrote:"]),
+        ("On 3.3.2024 Bo wrote:\nand then he wrote:\nx", ["On 3.3.2024 Bo wrote:"]),
+        ("Da: Bo wrote on 3.3.2024:\nA: Ann\n\nx", ["Da: Bo wrote on 3.3.2024:"]),
+    ],
+)
+def test_a_line_above_a_quoted_mail_begins_one_section(text: str, headings: list[str]) -> None:
+    assert [
+        block.title for block in parsed(f"{HEADERS}\n{text}\n").blocks if block.kind == "heading"
+    ] == headings
+
+
 ADDRESS = '<a href="mailto:{0}@x.org">{0}@x.org</a>'
 
 

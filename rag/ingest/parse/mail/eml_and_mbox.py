@@ -76,6 +76,7 @@ _WRITTEN = re.compile(
 _HAS_DATE = re.compile(
     r"\d[:.]\d\d|\d{1,4}[-./]\d{1,2}[-./]\d|\b\d{1,2}\b[^\n]{0,30}\b20\d\d|\b20\d\d\b[^\n]{0,30}\b\d{1,2}\b"
 )
+_SENTENCE_END = re.compile(r"(?<![\s.]\w)[.?!:][ \t]*\n")  # not that of an abbreviation: "a.m.", "John F."
 _MOST_WRITTEN = 300  # characters of such a line
 _LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]+\)")
 _MAIL_BRACKETS = re.compile(  # as Outlook writes links into plain text
@@ -164,8 +165,9 @@ def _document_body(text: str, kind: str, name: str) -> Piece:
 
 
 def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterator[Block]:
-    marks = sorted([*(match.span() for match in _COPIED_HEAD.finditer(text)), *_written_lines(text)])
-    for (start, end), (next_, _) in pairwise([(0, 0), *marks, (len(text), 0)]):
+    # A line can be of both kinds: "Da: Bo wrote on 3.3.2024:".
+    ends = dict([*(match.span() for match in _COPIED_HEAD.finditer(text)), *_written_lines(text)])
+    for (start, end), (next_, _) in pairwise([(0, 0), *sorted(ends.items()), (len(text), 0)]):
         title = _quoted_heading(text[start:end])
         yield from block(text, "heading", start, end, level=1, title=title)
         yield from shifted(blocks_of(text[end:next_]), end)
@@ -175,8 +177,9 @@ def _written_lines(text: str) -> Iterator[Span]:
     """The lines that tell when and by whom the mail below was written; some are wrapped into two."""
     for match in _WRITTEN.finditer(text):
         start = text.rfind("\n", 0, match.start()) + 1
-        if not _HAS_DATE.search(text, start, match.end()) and start:
-            start = text.rfind("\n", 0, start - 1) + 1
+        above = text.rfind("\n", 0, max(start - 1, 0)) + 1
+        if not _HAS_DATE.search(text, start, match.end()) and not _SENTENCE_END.search(text[above:start]):
+            start = above
         if match.end() - start <= _MOST_WRITTEN and _HAS_DATE.search(text, start, match.end()):
             yield Span(start, match.end())
 
