@@ -593,6 +593,7 @@ def test_numbers_and_dates_are_shown_as_excel_does(number: float, form: str, tex
         ("dddd d mmmm yyyy", "fi", "keskiviikko 31 heinäkuuta 2024"),
         ("mmm-yy", "es", "jul-24"),
         ("[$-409]d mmmm", "fr", "31 July"),
+        ("[$-x-sysdate]dddd, mmmm dd, yyyy", "de", "Mittwoch, Juli 31, 2024"),
     ],
 )
 def test_a_date_has_the_names_of_its_format_or_of_the_program(form: str, language: str, text: str) -> None:

@@ -317,12 +317,15 @@ def _language(tokens: Iterable[_Token], of_program: str) -> _Language:
     return _of_language(languages, tag) or languages["en"]
 
 
+_OF_PROGRAM = {"x-sysdate", "x-systime"}  # name no language: "[$-x-sysdate]dddd, mmmm dd, yyyy"
 _LEAST_LOCALE = 0x400  # smaller numbers are of no country: "[$€-2]"
 
 
 def _stated_tag(tokens: Iterable[_Token], least: int = _LEAST_LOCALE) -> str:
     """The tag of the language that a format names, or ""."""
     tag = next((token.text for token in tokens if token.kind == "locale"), "")
+    if tag.lower() in _OF_PROGRAM:
+        return ""
     if not re.fullmatch("[0-9A-F]{1,8}", tag, re.IGNORECASE):
         return tag
     number = int(tag, 16)
