@@ -206,8 +206,8 @@ def read_beir(folder: Path) -> JudgedSet:
     }
     if unknown:
         raise ConfigurationError(
-            f"{folder}: qrels.tsv judges {len(unknown)} documents that corpus.jsonl does not contain, "
-            f"such as {min(unknown)!r}."
+            f"{_path_of_judgements(folder)} judges {len(unknown)} documents that corpus.jsonl does not "
+            f"contain, such as {min(unknown)!r}."
         )
     lines = _lines(folder / "queries.jsonl", _QueryLine)
     questions = tuple(
@@ -258,9 +258,12 @@ def _judgements(folder: Path) -> dict[str, dict[str, int]]:
 
 
 def _path_of_judgements(folder: Path) -> Path:
-    """The file of the grades: published sets have a folder of them, one for each part of the questions."""
-    of_test = folder / "qrels" / "test.tsv"
-    return of_test if of_test.is_file() else folder / "qrels.tsv"
+    """The file of the grades. Published sets have a folder of them, one for each part of the questions.
+
+    If there are both, qrels.tsv counts, which somebody put there.
+    """
+    own, published = folder / "qrels.tsv", folder / "qrels" / "test.tsv"
+    return published if published.is_file() and not own.is_file() else own
 
 
 def _is_number(text: str) -> bool:

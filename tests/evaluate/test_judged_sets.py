@@ -116,6 +116,13 @@ def test_judgements_need_no_headings(beir: Beir) -> None:
     assert [question.documents for question in judged.questions] == [{"sun": 1}, {"bob": 2}]
 
 
+def test_grades_beside_the_folder_of_a_downloaded_set_come_before_those_in_it(beir: Beir) -> None:
+    folder = beir(CORPUS, QUERIES, "q1\tsun\t1\n")
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("q2\tbob\t1\n", encoding="utf-8")
+    assert [question.documents for question in read_set(folder).questions] == [{"sun": 1}]
+
+
 def test_the_grades_of_a_downloaded_set_are_in_a_folder(beir: Beir) -> None:
     folder = beir(CORPUS, QUERIES, "q1\tsun\t1\nq2\tbob\t1\n")
     (folder / "qrels").mkdir()
@@ -155,7 +162,7 @@ def test_judged_documents_that_aren_t_there_are_counted_and_one_is_named(beir: B
     with pytest.raises(ConfigurationError) as error:
         read_set(folder)
     assert str(error.value) == (
-        f"{folder}: qrels.tsv judges 2 documents that corpus.jsonl does not contain, such as 'lead'."
+        f"{folder / 'qrels.tsv'} judges 2 documents that corpus.jsonl does not contain, such as 'lead'."
     )
 
 
