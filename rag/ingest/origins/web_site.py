@@ -297,8 +297,8 @@ class _Crawl:
         if kind in _PAGES or (kind.startswith("text/") and kind != "text/xml"):  # XML declares its own
             reply = replace(reply, body=in_utf8(reply.body, reply.charset))
         facts = page_facts(reply.body, visit.url, reply.headers) if kind in _PAGES else PageFacts()
-        is_target = visit.url in self._redirects.values()
-        if is_target and facts.password and len(visible_text(reply.body).split()) < LOG_IN_WORDS:
+        is_log_in = facts.password and len(visible_text(reply.body).split()) < LOG_IN_WORDS
+        if is_log_in and visit.url in self._redirects.values():
             if visit.may_list:
                 raise FetchError(LOG_IN.format(visit.url))
             self._logins.add(visit.url)

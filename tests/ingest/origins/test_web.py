@@ -183,6 +183,18 @@ async def test_a_page_that_redirects_to_a_log_in_stays_and_the_log_in_is_no_docu
     assert len(failures(look)) == 1
 
 
+async def test_a_listed_page_with_a_password_field_is_a_page(site: Site, desk: OriginContext) -> None:
+    site.pages["/map.xml"] = f"<urlset><url><loc>{site.url}/a</loc></url></urlset>".encode()
+    site.pages["/a"] = page()
+    settings = origin(f"{site.url}/map.xml")
+    look = await look_through_site(settings, desk)
+    site.pages["/a"] = b"<h1>Reset</h1>New password <input type='password' name='p'>"
+    desk = again(desk, look)
+    look = await look_through_site(settings, desk)
+    assert names_of(look) == ["a"]
+    assert not failures(look)
+
+
 @pytest.mark.slow
 async def test_one_page_for_every_address_replaces_and_removes_nothing(
     site: Site, desk: OriginContext
