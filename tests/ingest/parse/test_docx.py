@@ -79,6 +79,13 @@ def test_what_was_inserted_is_read_and_what_was_deleted_is_not() -> None:
     assert remark.startswith("1 deleted")
 
 
+def test_changes_in_one_another_are_counted_in_linear_time() -> None:
+    depth = 100_000
+    changes = "<w:del>" * depth + "</w:del>" * depth
+    document = parse(word(f"{p('We pay.')}<w:p>{changes}</w:p>"), "a.docx")
+    assert "We pay." in document.text
+
+
 DELETED_END = "<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr><w:r><w:t>{}</w:t></w:r></w:p>"
 
 
