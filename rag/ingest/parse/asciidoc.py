@@ -22,7 +22,7 @@ from rag.text.table_heads import pipe_table
 SUFFIXES = (".adoc", ".asciidoc", ".asc")
 
 _HEADING = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<title>\S.*?)(?:[ \t]+(?:=+|#+))?[ \t]*$")
-_UNDERLINED = re.compile(r"(?![ \t]|[*.-]+[ \t]).*\w.*(?<!::)$")  # a text, but no item of a list
+_UNDERLINED = re.compile(r"(?![ \t]|[*.-]+[ \t]|.*::$)\W*+\w")  # a text, but no item of a list
 _UNDERLINE = re.compile(r"(?:={3,}|-{3,}|~{3,}|\^{3,}|\+{3,})[ \t]*$")
 _LEVELS = {
     "=": "=",

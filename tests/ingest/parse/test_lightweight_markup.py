@@ -133,6 +133,12 @@ def test_titles_of_asciidoc_may_be_underlined() -> None:
     assert "See Bus errors." in document.text
 
 
+def test_a_long_label_above_an_underline_is_read_in_linear_time() -> None:
+    length = 300_000
+    label, line = "a" * (length - 2) + "::", "-" * length
+    assert not headings_of(parse(f"{label}\n{line}\n".encode(), "label.adoc"))
+
+
 ASCIIDOC_TABLES = r"""[cols="1,1,1"]
 |===
 |Plan |CPU |RAM
