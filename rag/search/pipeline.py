@@ -272,7 +272,9 @@ async def _in_order_of_editions(
     limit = state.plan.limit
     if wanted_time and before[:limit] != after[:limit]:  # no note on hits that the reader doesn't see
         scores = {hit.chunk.id: hit.score for hit in hits}
-        others = [hit for hit in preferred if hit.score < scores[hit.chunk.id]]
+        # For a version, dates don't matter, so the note doesn't say what they are from.
+        dated = [] if wanted_time.version else preferred
+        others = [hit for hit in dated if hit.score < scores[hit.chunk.id]]
         state.note([_with_source_of_dates(_edition_note(wanted_time), others)])
     return preferred
 

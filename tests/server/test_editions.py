@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.search.pipeline import BY_FILES, DIFFERING, NEWER_EDITIONS, NEWEST, OF_YEARS
+from rag.search.pipeline import BY_FILES, DIFFERING, NEWER_EDITIONS, NEWEST, OF_VERSION, OF_YEARS
 from rag.search.stages.reorder import UNDATED
 
 if TYPE_CHECKING:
@@ -90,6 +90,21 @@ def test_the_edition_comes_first_that_a_question_asks_for(desk: Wire) -> None:
         note = DIFFERING.format(NEWER_EDITIONS)
         assert set(plain["notes"]) <= {f"{note} {BY_FILES}", *([] if told_by == "file" else [note])}
         assert all(("date_from" in hit) == bool(told_by and plain["notes"]) for hit in plain["results"][:2])
+
+
+def test_the_times_of_files_tell_nothing_of_a_version_that_a_question_names(
+    scripts: Scripts, start: Start, tmp_path: Path
+) -> None:
+    for version in (1, 2):
+        folder = tmp_path / "docs" / f"v{version}"
+        folder.mkdir(parents=True)
+        # The later version answers in fewer words, so it is the more relevant one.
+        (folder / "leave.md").write_text(LEAVE.format(10 * version) + (2 - version) * "It is as it was. " * 9)
+    data = tmp_path / "data"
+    scripts.admin("ingest", tmp_path / "docs", "--data", data)
+    reply = _reply(start(data).begun(), "days of paid vacation in version 1")
+    assert "10 days" in reply["results"][0]["text"]
+    assert reply["notes"] == [OF_VERSION]
 
 
 def test_a_source_says_what_its_date_is_taken_from(desk: Wire) -> None:
