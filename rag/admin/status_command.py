@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from anyio import to_thread
 
@@ -16,7 +17,7 @@ from rag.admin.runs_command import origin_runs, troubled_runs
 from rag.admin.sharing import exposures
 from rag.admin.terminal import echo, print_json, print_result, print_table, wants_json
 from rag.config.settings import Settings
-from rag.corpus import DEFAULT_EMBEDDER
+from rag.corpus import DEFAULT_EMBEDDER, Attachment
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import Bucket, Home, data_folder_problem
 from rag.report import counted, names_briefly
@@ -112,23 +113,29 @@ async def status_command(settings: Settings) -> None:
     _print_origins(synced)
     attached = {table.collection.name: table.collection.attached for table in tables}
     for size in collections:
-        if table := attached[size["name"]]:
-            echo(f"{size['name']} is the attached table {table.table}.")
-        if not settings.has_embedder(size["embedder_name"]):
-            echo(
-                f"{size['name']} is searched by words only: the settings have no table "
-                f"[embedders.{size['embedder_name']}], and no model of that name is installed. "
-                "See refdesk-admin config check."
-            )
-        if (lacking := size["without_vector"]) and not table:
-            echo(
-                f"{counted(lacking, 'chunk')} of {size['name']} found by words only: the embedding model "
-                "had no valid vector. The next ingest asks again."
-            )
+        for line in _size_remarks(settings, size, attached[size["name"]]):
+            echo(line)
     troubled = troubled_runs(home, tenant_of(settings), settings.origins)
     runs = [f"{run.collection}: {run.text}" for run in troubled]
     for remark in (*exposed, *await orphaned_documents(settings, tenant_of(settings)), *runs):
         echo(remark)
+
+
+def _size_remarks(settings: Settings, size: Mapping[str, Any], attached: Attachment | None) -> Iterator[str]:
+    """What a reader of a collection's size should know: where it is, and what is searched by words only."""
+    if attached:
+        yield f"{size['name']} is the attached table {attached.table}."
+    if not settings.has_embedder(size["embedder_name"]):
+        yield (
+            f"{size['name']} is searched by words only: the settings have no table "
+            f"[embedders.{size['embedder_name']}], and no model of that name is installed. "
+            "See refdesk-admin config check."
+        )
+    if (lacking := size["without_vector"]) and not attached:
+        yield (
+            f"{counted(lacking, 'chunk')} of {size['name']} found by words only: the embedding model "
+            "had no valid vector. The next ingest asks again."
+        )
 
 
 ORIGIN_STATE = {"collection", "began", "result", "reached"}
