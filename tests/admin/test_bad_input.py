@@ -67,6 +67,7 @@ CAUSES = {
     "picture.pdf": "no text",
     "no.pdf": "damaged",
     "huge.txt": "too large",
+    "missing.md": "unreachable",
 }
 EMPTY = ("empty.md", "blank.md")
 READS_EVERYTHING = os.geteuid() == 0  # modes don't hold root off
