@@ -44,6 +44,7 @@ from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.home import Bucket, data_folder_problem
 from rag.models.embed import open_embedder
 from rag.report import names_briefly
+from rag.run_history import last_runs
 from rag.runtime import grouped, install_command
 from rag.store.care import folder_checks
 from rag.store.care.folder_checks import Check, Finding, OpenFolder
@@ -366,7 +367,8 @@ async def _document_findings(settings: Settings) -> AsyncIterator[Finding]:
             yield Finding("origins", f"{len(settings.origins)} in the settings")
     for tenant in tenants(settings.common_home):
         with suppress(RefdeskError):  # likewise
-            for run in troubled_runs(home_of(settings, tenant), tenant, settings.origins):
+            last = last_runs(home_of(settings, tenant), tenant, settings.origins)
+            for run in troubled_runs(last, tenant):
                 problem, note = (run.text, "") if run.is_wrong else ("", run.text)
                 yield Finding("runs", f"{tenant}.{run.collection}", problem, note=note)
     with suppress(RefdeskError):  # likewise

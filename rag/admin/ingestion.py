@@ -237,8 +237,8 @@ def _log_changed_access(data: Path, name: ActName, tenant: str, pairs: Pairs) ->
 async def _with_notes(settings: Settings, writer: CollectionWriter, report: Report, origin: str) -> Report:
     """The report with notes on the model and on what is open to others, and the number of known failures.
 
-    Without an `origin`, so the report tells of folders that no run reads any more, and of rules
-    that applied to nothing. A rule may be about other origins; `refdesk-admin sync` knows them all.
+    Without an `origin`, notes also name folders that no run reads any more, and rules that applied to
+    nothing. In a sync, a rule may be about other origins; `refdesk-admin sync` knows them all.
     """
     collection = writer.collection
     unmatched = unmatched_notes(report.unmatched_rules, settings.access.rules) if not origin else ()

@@ -7,7 +7,7 @@ without an end. `rag.run_history` reads the files.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,6 @@ from rag.admin.command_line import collection_option, command, nothing_yet
 from rag.admin.ingest_output import causes_text
 from rag.admin.sources_command import collections_by_tenant
 from rag.admin.terminal import echo, print_json, print_result, print_table
-from rag.config.origin_settings import OriginSettings
 from rag.config.settings import Settings
 from rag.corpus import Collection
 from rag.errors import NotFoundError, RefdeskError
@@ -66,31 +65,21 @@ class TroubledRun:
     is_wrong: bool
 
 
-def troubled_runs(data: Home, tenant: str, origins: Mapping[str, OriginSettings]) -> Iterator[TroubledRun]:
-    """The last runs of a tenant's collections that didn't end well. Of origins, only these count.
-
-    Raises:
-        StoreError: the bucket can't be read.
-    """
-    for run in last_runs(data, tenant, origins):
+def troubled_runs(runs: Iterable[IngestionRun], tenant: str) -> Iterator[TroubledRun]:
+    """Those of a tenant's last runs that didn't end well."""
+    for run in runs:
         if end := TROUBLED.get(run.result):
             missing = run.counts.get("missing", 0)
             if missing:
                 end = f"kept the documents of {counted(missing, 'missing file')}"
             see = f"See refdesk-admin runs --collection {run.collection} --tenant {tenant}"
-            since = f", and what is stored is of {run.reached:%Y-%m-%d %H:%M}" if _is_stale(run) else ""
+            since = f", and what is stored dates from {run.reached:%Y-%m-%d %H:%M}" if _is_stale(run) else ""
             text = f"the last {_act(run)} {end} on {run.began:%Y-%m-%d}{since}. {see}"
             yield TroubledRun(run.collection, text, is_wrong=missing > 0)
 
 
 def _is_stale(run: IngestionRun) -> bool:
     return bool(run.origin and run.reached and run.reached != run.ended)
-
-
-def origin_runs(data: Home, tenant: str, origins: Mapping[str, OriginSettings]) -> dict[str, IngestionRun]:
-    """The last finished sync of each of these origins that was ever synced, in their order."""
-    runs = {run.origin: run for run in last_runs(data, tenant, origins)}
-    return {name: runs[name] for name in origins if name in runs}
 
 
 def _act(run: IngestionRun) -> str:

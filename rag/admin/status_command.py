@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from rag.admin import sources_command
 from rag.admin.command_line import command, nothing_yet, same_desk, settings_file
 from rag.admin.connect.connect_command import connected_hosts, how_to_connect
 from rag.admin.orphaned_documents import orphaned_documents
-from rag.admin.runs_command import origin_runs, troubled_runs
+from rag.admin.runs_command import troubled_runs
 from rag.admin.sharing import exposures
 from rag.admin.terminal import echo, print_json, print_result, print_table, wants_json
 from rag.config.settings import Settings
@@ -21,7 +21,7 @@ from rag.corpus import DEFAULT_EMBEDDER, Attachment
 from rag.errors import ConfigurationError, RefdeskError
 from rag.home import Bucket, Home, data_folder_problem
 from rag.report import counted, names_briefly
-from rag.run_history import IngestionRun
+from rag.run_history import IngestionRun, last_runs
 from rag.store.read.desk_reader import DeskReader
 
 HOSTS_SHOWN = 4
@@ -89,8 +89,9 @@ async def status_command(settings: Settings) -> None:
     exposed = await exposures(settings, tenant_of(settings), intended=True)
     opened = {exposure.collection.name: exposure.documents for exposure in exposed}
     shared: dict[str, object] = {"open_to_others": opened} if opened else {}
-    synced = origin_runs(home, tenant_of(settings), settings.origins)
-    states = {name: run.model_dump(mode="json", include=ORIGIN_STATE) for name, run in synced.items()}
+    last = [*last_runs(home, tenant_of(settings), settings.origins)]
+    synced = [run for run in last if run.origin]
+    states = {run.origin: run.model_dump(mode="json", include=ORIGIN_STATE) for run in synced}
     shared |= {"origins": states} if states else {}
     print_json({"data": str(home), "bytes": disk, "collections": collections} | shared)
     if wants_json():  # what follows reads all documents
@@ -115,8 +116,7 @@ async def status_command(settings: Settings) -> None:
     for size in collections:
         for line in _size_remarks(settings, size, attached[size["name"]]):
             echo(line)
-    troubled = troubled_runs(home, tenant_of(settings), settings.origins)
-    runs = [f"{run.collection}: {run.text}" for run in troubled]
+    runs = [f"{run.collection}: {run.text}" for run in troubled_runs(last, tenant_of(settings))]
     for remark in (*exposed, *await orphaned_documents(settings, tenant_of(settings)), *runs):
         echo(remark)
 
@@ -141,12 +141,12 @@ def _size_remarks(settings: Settings, size: Mapping[str, Any], attached: Attachm
 ORIGIN_STATE = {"collection", "began", "result", "reached"}
 
 
-def _print_origins(synced: Mapping[str, IngestionRun]) -> None:
+def _print_origins(synced: Iterable[IngestionRun]) -> None:
     titles = ("ORIGIN", "COLLECTION", "LAST SYNC", "RESULT", "REACHED")
     rows = []
-    for name, run in synced.items():
+    for run in sorted(synced, key=lambda run: run.origin):
         reached = f"{run.reached:%Y-%m-%d %H:%M}" if run.reached else "never"
-        rows.append((name, run.collection, f"{run.began:%Y-%m-%d %H:%M}", run.result, reached))
+        rows.append((run.origin, run.collection, f"{run.began:%Y-%m-%d %H:%M}", run.result, reached))
     if rows:
         echo()
         print_table([titles, *rows])
@@ -165,13 +165,15 @@ class TenantSize:
 
 async def _show_installation(settings: Settings) -> None:
     home, reader = settings.home, DeskReader.of(settings)
-    sizes, storages = sources_command.table_sizes(home), storages_of(home)
+    common_sizes, storages = sources_command.table_sizes(home), storages_of(home)
     all_sizes = []
     for name in tenants(home):
         try:
-            place = await to_thread.run_sync(home_of, settings, name) if name in storages else home
-            of_place = sources_command.table_sizes(place) if name in storages else sizes
-            all_sizes.append(await _size_of_tenant(settings, reader, place, name, of_place[name]))
+            tenant_home, sizes = home, common_sizes
+            if name in storages:
+                tenant_home = await to_thread.run_sync(home_of, settings, name)
+                sizes = sources_command.table_sizes(tenant_home)
+            all_sizes.append(await _size_of_tenant(settings, reader, tenant_home, name, sizes[name]))
         except RefdeskError as error:
             if name not in storages:
                 raise
@@ -212,6 +214,6 @@ async def _size_of_tenant(
                 documents += await table.source_count()
         except RefdeskError as error:
             failed.append(f"{tenant}.{collection.name}: {error}")
-    runs = troubled_runs(home, tenant, settings.origins)
+    runs = troubled_runs(last_runs(home, tenant, settings.origins), tenant)
     failed += [f"{tenant}.{run.collection}: {run.text}" for run in runs]
     return TenantSize(tenant, len(collections), documents, size, tuple(failed))
